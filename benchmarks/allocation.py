@@ -17,12 +17,9 @@ import os
 import platform
 import random
 import re
-import statistics
-import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
-from pathlib import Path
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # one core for everything; idle BLAS threads would burn CPU seconds
 
@@ -30,6 +27,7 @@ import numpy as np
 import scipy
 from apportionment import methods as apportionment
 from apportionpy.apportionment import Apportion
+from measuring import in_turn, processor
 from scipy.stats import bootstrap as scipy_bootstrap
 
 from calibudget.allocation.arrays import apportion_arrays
@@ -38,7 +36,6 @@ from calibudget.allocation.statistics import bootstrap
 from calibudget.keys import named_stream
 
 Run = Callable[[], object]
-Figures = dict[str, tuple[float, float]]
 
 
 def main() -> None:
@@ -57,7 +54,10 @@ def main() -> None:
     }
     for part in arguments.parts.split(","):
         parts[part]()
-    print(f"\nPython {platform.python_version()}, numpy {np.__version__}, scipy {scipy.__version__}, {processor()}")
+    print(
+        f"\nPython {platform.python_version()}, numpy {np.__version__}, scipy {scipy.__version__}, "
+        f"{platform.machine()} {processor()}, {os.cpu_count()} cores"
+    )
 
 
 # Few sources
@@ -80,7 +80,7 @@ def few_sources(rounds: int) -> None:
     right = {name: sum(solves(peer, *problem) for problem in small_problems(2_000)) for name, peer in peers.items()}
     runs: dict[str, Run] = {name: (lambda peer=peer: peer(utilities, 931)) for name, peer in peers.items()}
     runs["ours, allocate (floors, pools)"] = lambda: allocate(pools, worth, 10_000, 1_150)
-    figures = measure(runs, rounds, repeat=2_000)
+    figures = in_turn(runs, rounds, repeat=2_000)
     ours = figures["ours, allocate (floors, pools)"][1]
     print(f"\n## 8 sources\n\nmedians of {rounds} rounds of 2,000 calls\n")
     print("| what | wall us | CPU us | against ours | right of 2,000 |\n|---|---:|---:|---:|---:|")
@@ -167,7 +167,7 @@ def peers_at_many(rounds: int) -> None:
             "apportionment": lambda u=plain, b=budget: by_apportionment(u, b, fractions=False),
             "apportionpy": lambda u=plain, b=budget: by_apportionpy(u, b),
         }
-        figures = measure(runs, rounds, answers=answers)
+        figures = in_turn(runs, rounds, answers=answers)
         exact = by_fractions(plain, budget)
         cells = [f"{figures[name][1] * 1e3:,.1f}" + told(answers[name] == exact) for name in runs]
         print(f"| {size:,} | " + " | ".join(cells) + " |", flush=True)
@@ -198,7 +198,7 @@ def many_sources(rounds: int, size: int, pattern: str) -> None:
         worth = dict(zip(names, utilities.tolist(), strict=True))
         bounds = None if caps is None else dict(zip(names, caps.tolist(), strict=True))
         runs["mappings"] = lambda u=worth, c=bounds, b=budget: list(apportion(u, b, upper=c).quotas.values())
-        figures = measure(runs, rounds, answers=answers)
+        figures = in_turn(runs, rounds, answers=answers)
         exact = np.array(answers["integers"])
         ours, mapped, doubles = (np.array_equal(answers[key], exact) for key in ("ours", "mappings", "doubles"))
         wrong = int((np.asarray(answers["doubles"]) != exact).sum())
@@ -266,7 +266,7 @@ def spreads(rounds: int, sources: int) -> None:
         "numpy gather over Philox": lambda: [by_gather(label, values) for label, values in errors],
         "scipy, one source at a time": lambda: [by_scipy(values) for _, values in errors],
     }
-    figures = measure(runs, rounds)
+    figures = in_turn(runs, rounds)
     tracemalloc.start()
     runs["ours"]()
     peak = tracemalloc.get_traced_memory()[1]
@@ -294,35 +294,6 @@ def by_scipy(values: np.ndarray) -> float:
     generator = np.random.default_rng(42)
     result = scipy_bootstrap((values,), np.mean, n_resamples=200, batch=200, method="percentile", rng=generator)
     return float(result.standard_error)
-
-
-# Measuring
-
-
-def measure(runs: dict[str, Run], rounds: int, *, repeat: int = 1, answers: dict[str, object] | None = None) -> Figures:
-    """Median wall and CPU seconds of a call of each run; every other round goes backwards."""
-    walls: dict[str, list[float]] = {name: [] for name in runs}
-    cpus: dict[str, list[float]] = {name: [] for name in runs}
-    for number in range(rounds):
-        for name in list(runs)[:: -1 if number % 2 else 1]:
-            run = runs[name]
-            wall, cpu = time.perf_counter(), time.process_time()
-            for _ in range(repeat):
-                answer = run()
-            walls[name].append((time.perf_counter() - wall) / repeat)
-            cpus[name].append((time.process_time() - cpu) / repeat)
-            if answers is not None:
-                answers[name] = answer
-    return {name: (statistics.median(walls[name]), statistics.median(cpus[name])) for name in runs}
-
-
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        model = platform.processor()
-    return f"{platform.machine()} {model}, {os.cpu_count()} cores"
 
 
 if __name__ == "__main__":

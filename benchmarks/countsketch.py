@@ -15,19 +15,18 @@ from __future__ import annotations
 import argparse
 import os
 import platform
-import statistics
-import time
 from collections.abc import Callable
-from pathlib import Path
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # one core for everything; idle BLAS threads would burn CPU seconds
 
 import numpy as np
+from measuring import in_turn, processor
 
 from calibudget.selection.sketch import CountSketch
 
 DENSE_FRACTION = 1000
 DENSE_BLOCK = 256
+OURS, DENSE = "ours, table kept", "dense signs, scaled"
 
 
 def main() -> None:
@@ -42,14 +41,15 @@ def main() -> None:
     buckets, signs = tables(sketch, length)
     part = max(DENSE_BLOCK, length // DENSE_FRACTION)
     runs: dict[str, Callable[[], object]] = {
-        "ours": lambda: sketch(vector),
+        OURS: lambda: sketch(vector),
         "numpy add.at, tables ready": lambda: scatter_add(vector, buckets, signs, dimension),
         "numpy bincount, tables ready": lambda: np.bincount(buckets, weights=vector * signs, minlength=dimension),
-        "dense signs, scaled": lambda: dense(vector[:part], dimension),
+        DENSE: lambda: dense(vector[:part], dimension),
     }
-    scales = {"dense signs, scaled": length / part}
     np.testing.assert_allclose(sketch(vector), scatter_add(vector, buckets, signs, dimension), rtol=1e-9, atol=1e-6)
-    report(measure(runs, arguments.rounds, scales), length, dimension, arguments.rounds)
+    figures = in_turn(runs, arguments.rounds)
+    figures[DENSE] = tuple(seconds * length / part for seconds in figures[DENSE])
+    report(figures, length, dimension, arguments.rounds)
 
 
 def tables(sketch: CountSketch, length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -77,37 +77,14 @@ def dense(vector: np.ndarray, dimension: int) -> np.ndarray:
     return result / np.sqrt(dimension)
 
 
-def measure(
-    runs: dict[str, Callable[[], object]], rounds: int, scales: dict[str, float]
-) -> dict[str, tuple[float, float]]:
-    """Median wall and CPU seconds of each run; every other round goes backwards."""
-    walls: dict[str, list[float]] = {name: [] for name in runs}
-    cpus: dict[str, list[float]] = {name: [] for name in runs}
-    for number in range(rounds):
-        for name in list(runs)[:: -1 if number % 2 else 1]:
-            wall, cpu = time.perf_counter(), time.process_time()
-            runs[name]()
-            walls[name].append((time.perf_counter() - wall) * scales.get(name, 1.0))
-            cpus[name].append((time.process_time() - cpu) * scales.get(name, 1.0))
-    return {name: (statistics.median(walls[name]), statistics.median(cpus[name])) for name in runs}
-
-
 def report(figures: dict[str, tuple[float, float]], length: int, dimension: int, rounds: int) -> None:
-    ours = figures["ours, table kept"]
+    ours = figures[OURS]
     print(f"\n{length:,} float32 values to {dimension:,} buckets; medians of {rounds} rounds, order alternating\n")
     print("| what | wall s | CPU s | CPU ns a value | CPU against ours |")
     print("|---|---:|---:|---:|---:|")
     for name, (wall, cpu) in figures.items():
         print(f"| {name} | {wall:.3f} | {cpu:.3f} | {cpu / length * 1e9:.2f} | {cpu / ours[1]:.2f}x |")
     print(f"\nnumpy {np.__version__}, Python {platform.python_version()}, {platform.machine()} {processor()}")
-
-
-def processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor()
 
 
 if __name__ == "__main__":

@@ -14,67 +14,17 @@ import argparse
 import platform
 import random
 import statistics
-import subprocess
 import sys
 from pathlib import Path
 
-WORDS = [
-    "the",
-    "of",
-    "and",
-    "to",
-    "in",
-    "a",
-    "is",
-    "that",
-    "it",
-    "was",
-    "for",
-    "on",
-    "are",
-    "as",
-    "with",
-    "his",
-    "they",
-    "at",
-    "be",
-    "this",
-    "have",
-    "from",
-    "or",
-    "one",
-    "had",
-    "by",
-    "word",
-    "but",
-    "not",
-    "what",
-    "all",
-    "were",
-    "we",
-    "when",
-    "your",
-    "can",
-    "said",
-    "there",
-    "use",
-    "an",
-    "each",
-    "which",
-    "she",
-    "do",
-    "how",
-    "their",
-    "if",
-    "will",
-    "up",
-    "other",
-    "about",
-    "out",
-    "many",
-    "then",
-    "them",
-]
+from measuring import in_process
+
+TEXT = (
+    "the of and to in a is that it was for on are as with his they at be this have from or one had by word but "
+    "not what all were we when your can said there use an each which she do how their if will up other about "
+    "out many then them"
+)
+WORDS = TEXT.split()
 
 PASS = """
 from pathlib import Path
@@ -179,13 +129,6 @@ seen = set(prompts({path!r} + ".one.jsonl"))
 assert sum(one in seen for one in prompts({path!r} + ".two.jsonl")) == {shared}
 """,
 }
-MEASURED = """
-import resource, time
-start = time.perf_counter()
-{code}
-use = resource.getrusage(resource.RUSAGE_SELF)
-print(time.perf_counter() - start, use.ru_utime + use.ru_stime, use.ru_maxrss / 1024)
-"""
 
 
 def make(path: Path, records: int) -> None:
@@ -213,15 +156,6 @@ def part(path: Path, records: int) -> int:
     return shared
 
 
-def measure(code: str) -> tuple[float, float, float] | str:
-    """Seconds, CPU seconds and peak MB of a process, or its last words."""
-    done = subprocess.run([sys.executable, "-c", MEASURED.format(code=code)], capture_output=True, text=True)
-    if done.returncode:
-        return (done.stderr.strip().splitlines() or ["no reason"])[-1][:60]
-    wall, cpu, memory = map(float, done.stdout.split())
-    return wall, cpu, memory
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--records", type=int, default=2_000_000)
@@ -245,23 +179,21 @@ def main() -> None:
     known |= {"shared": part(path, given.records) if halves else 0, "reading": ""}
     kept = known | {"reading": f"cache=Path({str(folder / 'kept')!r})"}
     jobs = {name: code.format(**(kept if "kept" in name else known)) for name, code in asked.items()}
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in jobs}
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in jobs}
     for name in jobs:
         if "kept" in name or "warm" in name:
-            measure(jobs[name])  # fills what is kept
+            in_process(jobs[name])  # fills what is kept
     for _ in range(given.runs):
         for name in jobs:
-            result = measure(jobs[name])
-            if isinstance(result, str):
-                print(f"{name}: {result}", file=sys.stderr)
-            else:
+            result = in_process(jobs[name])
+            print(f"{name}: {result}", file=sys.stderr)
+            if not isinstance(result, str):
                 found[name].append(result)
-                print(f"{name}: {result}", file=sys.stderr)
     print(f"{given.records:,} records, medians of {given.runs}, Python {platform.python_version()}\n")
     print("| job | wall s | CPU s | M records per CPU s | peak MB |\n|---|---:|---:|---:|---:|")
     for name, results in found.items():
         if results:
-            wall, cpu, memory = map(statistics.median, zip(*results, strict=True))
+            wall, cpu, _, memory = map(statistics.median, zip(*results, strict=True))
             print(f"| {name} | {wall:.1f} | {cpu:.1f} | {given.records / cpu / 1e6:.3f} | {memory:.0f} |")
 
 

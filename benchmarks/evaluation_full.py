@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 from calibudget.errors import DependencyError
 from calibudget.evaluation.benchmarks import expand_tasks, has_choices
 from calibudget.evaluation.sandbox import open_sandbox
-from calibudget.pipeline.evaluate import Asking, evaluate
-from calibudget.pipeline.subjects import Engine
+from calibudget.pipeline.evaluate import EvaluationRequest, evaluate
+from calibudget.pipeline.subjects import Generation
 
 
 class Clock:
@@ -68,7 +68,7 @@ def main() -> None:
     started = time.perf_counter()
     found = evaluate(
         given.model,
-        Asking(
+        EvaluationRequest(
             tasks=tuple(given.tasks),
             data_dir=given.data_dir,
             limit=given.limit,
@@ -76,7 +76,9 @@ def main() -> None:
             defer_code=not has_sandbox(),
         ),
         output_dir=given.output,
-        engine=Engine(template=given.template, device=given.device, dtype=given.dtype, batch_tokens=given.batch_tokens),
+        engine=Generation(
+            template=given.template, device=given.device, dtype=given.dtype, batch_tokens=given.batch_tokens
+        ),
         resume=True,
         progress=clock,
     )[""]

@@ -12,17 +12,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
 import gpu
 import torch
+from measuring import OUTPUT, installed
 
 from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS
 from calibudget.evaluation.benchmarks import load_benchmark
@@ -66,7 +62,7 @@ def main() -> None:
     parser.add_argument("--batch-tokens", type=int, default=262_144)
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--dtype", default="bfloat16")
-    parser.add_argument("--output", type=Path, default=Path(os.environ.get("OUT", "benchmarks/results")))
+    parser.add_argument("--output", type=Path, default=OUTPUT)
     given = parser.parse_args()
     from lm_eval.models.huggingface import HFLM
 
@@ -76,7 +72,7 @@ def main() -> None:
     end = loaded.tokenizer.decode([scorer._encoder.end_id])
     # lm-eval drops special tokens from its texts, so a text goes on behind its end unless `generate` itself ends it
     loaded.model.generation_config.eos_token_id = scorer._encoder.end_id
-    packages = gpu.found("torch", "transformers", "lm-eval")
+    packages = installed("torch", "transformers", "lm-eval")
     print(f"{gpu.machine(given.device)}, {packages}, {given.dtype}\n", flush=True)
     print(
         "| task | items | ours, s | right % | lm-eval, s in all | its batch | of | times | both: right, ours / theirs |"

@@ -15,23 +15,17 @@ Prints one Markdown table and writes it with all numbers to the output directory
 from __future__ import annotations
 
 import argparse
-import gc
-import json
-import os
-import platform
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 import torch
+from gpu import Report, columns, free
+from measuring import OUTPUT, read_rows, write_rows
 from torch.nn import functional as F  # noqa: N812
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from calibudget.influence.config import WARM_UP, InfluenceConfig
 from calibudget.influence.scorer import InfluenceScorer
@@ -68,69 +62,44 @@ def main() -> None:
     parser.add_argument("--limit", type=int, help="only so many candidates a source, and half as many held out")
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--dtype", default="auto", choices=("auto", "float32", "bfloat16"))
-    parser.add_argument("--output", type=Path, default=Path(os.environ.get("OUT", "benchmarks/results")))
+    parser.add_argument("--output", type=Path, default=OUTPUT)
     arguments = parser.parse_args()
     if arguments.make_data is not None:
         make_data(arguments.make_data)
         return
-    results = Results(arguments.output)
+    on_cpu = arguments.device == "cpu" or not torch.cuda.is_available()
+    report = Report("influence_ab", arguments.output, table, device="cpu" if on_cpu else "cuda")
     for condition in arguments.conditions.split(","):
-        compare(condition, read_data(arguments), arguments, results)
-    print(results.table())
+        compare(condition, read_data(arguments), arguments, report)
+    print(report.table())
 
 
-class Results:
-    """Figures, written after each."""
-
-    def __init__(self, directory: Path) -> None:
-        self.runs: list[dict[str, Any]] = []
-        self.notes: list[str] = []
-        self._directory = directory
-        found = {dist.name: dist.version for dist in distributions()}
-        where = torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine()
-        versions = ", ".join(f"{name} {found[name]}" for name in ("torch", "transformers", "peft") if name in found)
-        self.note(f"machine: {where}, Python {platform.python_version()}, {versions}")
-        self.note("command: " + " ".join(["python", "benchmarks/influence_ab.py", *sys.argv[1:]]))
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-        print(text, flush=True)
-
-    def add(self, **run: Any) -> None:
-        self.runs.append(run)
-        print(run, flush=True)
-        self._directory.mkdir(parents=True, exist_ok=True)
-        body = {"runs": self.runs, "notes": self.notes}
-        (self._directory / "influence_ab.json").write_text(json.dumps(body, indent=1))
-        (self._directory / "influence_ab.md").write_text(self.table())
-
-    def table(self) -> str:
-        """One line a condition and arm: the seeds' values, their mean, and the mean difference to uniform."""
-        lines = ["| condition | arm | held-out NLL by seed | mean | less uniform | planted among the picks |"]
-        lines.append("|---|---|---|---:|---:|---:|")
-        for condition, arm in dict.fromkeys((run["condition"], run["arm"]) for run in self.runs):
-            own = [run for run in self.runs if (run["condition"], run["arm"]) == (condition, arm)]
-            base = {r["seed"]: r["nll"] for r in self.runs if (r["condition"], r["arm"]) == (condition, "uniform")}
-            gaps = [run["nll"] - base[run["seed"]] for run in own if run["seed"] in base]
-            values = ", ".join(f"{run['nll']:.4f}" for run in own)
-            mean = statistics.fmean(run["nll"] for run in own)
-            gap = f"{statistics.fmean(gaps):+.4f}" if gaps else ""
-            planted = statistics.fmean(run["planted"] for run in own)
-            lines.append(f"| {condition} | {arm} | {values} | {mean:.4f} | {gap} | {planted:.1%} |")
-        return "\n".join([*lines, "", *(f"- {note}" for note in self.notes)]) + "\n"
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    """One line a condition and arm: the seeds' values, their mean, and the mean difference to uniform."""
+    cells = []
+    for condition, arm in dict.fromkeys((row["part"], row["what"]) for row in rows):
+        own = [row for row in rows if (row["part"], row["what"]) == (condition, arm)]
+        base = {r["seed"]: r["nll"] for r in rows if (r["part"], r["what"]) == (condition, "uniform")}
+        gaps = [row["nll"] - base[row["seed"]] for row in own if row["seed"] in base]
+        mean, planted = (statistics.fmean(row[name] for row in own) for name in ("nll", "planted"))
+        words = {"condition": condition, "arm": arm}
+        words["held-out NLL by seed"] = ", ".join(f"{row['nll']:.4f}" for row in own)
+        words |= {"mean": f"{mean:.4f}", "less uniform": f"{statistics.fmean(gaps):+.4f}" if gaps else ""}
+        cells.append(words | {"planted among the picks": f"{planted:.1%}"})
+    return columns(cells)
 
 
-def compare(condition: str, rows: Sequence[Row], arguments: argparse.Namespace, results: Results) -> None:
+def compare(condition: str, rows: Sequence[Row], arguments: argparse.Namespace, report: Report) -> None:
     """All arms of one condition."""
     pool = [row for row in rows if row["split"] == "pool"]
     if condition == "planted":
         pool = plant(pool)
     seconds, scores = time.perf_counter(), influence(pool, rows, arguments)
     seconds = time.perf_counter() - seconds
-    results.note(f"{condition}: influence of {len(pool):,} candidates in {seconds:.1f} s, model and warm-up included")
+    report.note(condition, f"influence of {len(pool):,} candidates in {seconds:.1f} s, model and warm-up included")
     planted = {row["record_id"] for row in pool if row["planted"]}
     if planted:
-        results.note(f"{condition}: {separation(scores, planted):.3f} is how often a planted candidate scores lower")
+        report.note(condition, f"{separation(scores, planted):.3f} is how often a planted candidate scores lower")
     best = Scored(name="influence", scores=scores)
     honest = {s: {one: 0.0 for one in own if one not in planted} for s, own in scores.items()}
     selectors: Mapping[str, Any] = {
@@ -148,9 +117,9 @@ def compare(condition: str, rows: Sequence[Row], arguments: argparse.Namespace, 
             picks = draw_queues(queues, quotas, selection_seed=seed, selector=selectors[arm]).picks
             chosen = {one for own in picks.values() for one in own}
             nll = after_training([row for row in pool if row["record_id"] in chosen], rows, seed, arguments)
-            results.add(
-                condition=condition,
-                arm=arm,
+            report.row(
+                condition,
+                arm,
                 seed=seed,
                 nll=statistics.fmean(nll.values()),
                 sources=nll,
@@ -281,23 +250,14 @@ def make_data(path: Path) -> None:
                 row |= {"prompt": item["question"], "completion": str(item["answer"]), "split": split}
                 rows.append(row | {"planted": False})
                 count += 1
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    print(f"{len(rows)} rows, {path.stat().st_size:,} bytes: {path}")
+    write_rows(path, rows)
 
 
 def read_data(arguments: argparse.Namespace) -> list[Row]:
     limit, families = arguments.limit or 10**9, set(arguments.families.split(","))
-    rows = [json.loads(line) for line in arguments.data.read_text().splitlines()]
     limits = {"pool": limit, "calibration": limit // 2, "held-out": limit // 2}
-    kept = [row for row in rows if int(row["record_id"].rpartition("-")[2]) < limits[row["split"]]]
+    kept = [row for row in read_rows(arguments.data) if int(row["record_id"].rpartition("-")[2]) < limits[row["split"]]]
     return [row for row in kept if row["source"] in families]
-
-
-def free() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

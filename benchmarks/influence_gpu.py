@@ -15,26 +15,19 @@ the output directory ($OUT, or benchmarks/results).
 from __future__ import annotations
 
 import argparse
-import json
 import math
-import os
-import platform
 import statistics
-import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
+import gpu
 import numpy as np
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from gpu import SEVEN, SMALL, free, random_model, synthetic
+from gpu import SEVEN, SMALL, Report, free, random_model, synthetic
+from measuring import read_rows
 
 from calibudget.influence.gradients import AdamDirection, ExampleGradients, plain_update
 from calibudget.influence.scorer import Sketches, SketchTable
@@ -62,43 +55,11 @@ class Given:
     batch_tokens: int
 
 
-class Report:
-    """Rows and notes, written after each."""
-
-    def __init__(self, directory: Path, device: torch.device) -> None:
-        self.rows: list[dict[str, Any]] = []
-        self.notes: list[str] = []
-        self._directory = directory
-        found = {dist.name: dist.version for dist in distributions()}
-        name = torch.cuda.get_device_name() if device.type == "cuda" else platform.processor() or platform.machine()
-        versions = ", ".join(f"{each} {found[each]}" for each in ("torch", "transformers", "peft") if each in found)
-        self.note(f"machine: {name}, Python {platform.python_version()}, {versions}")
-        self.note("command: " + " ".join(["python", "benchmarks/influence_gpu.py", *sys.argv[1:]]))
-
-    def row(self, part: str, what: str, **values: Any) -> None:
-        self.rows.append({"part": part, "what": what, **values})
-        print(self.rows[-1], flush=True)
-        self._write()
-
-    def note(self, text: str) -> None:
-        self.notes.append(text)
-        print(text, flush=True)
-        self._write()
-
-    def table(self) -> str:
-        names = list(dict.fromkeys(name for row in self.rows for name in row))
-        lines = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
-        lines += [f"| {' | '.join(_cell(row.get(name)) for name in names)} |" for row in self.rows]
-        return "\n".join([*lines, "", *(f"- {note}" for note in self.notes)]) + "\n"
-
-    def _write(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        body = {"rows": self.rows, "notes": self.notes}
-        (self._directory / "influence_gpu.json").write_text(json.dumps(body, indent=1))
-        (self._directory / "influence_gpu.md").write_text(self.table())
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    return gpu.columns([{name: cell(value) for name, value in row.items()} for row in rows])
 
 
-def _cell(value: Any) -> str:
+def cell(value: Any) -> str:
     if isinstance(value, float):
         return f"{value:.2e}" if value and abs(value) < 1e-2 else f"{value:,.2f}"
     return "" if value is None else str(value)
@@ -106,7 +67,7 @@ def _cell(value: Any) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--parts", default="small,seven,sketch")
+    gpu.add_options(parser, parts="small,seven,sketch", seconds=55)
     parser.add_argument("--model", type=Path, help="SmolLM2: a directory of safetensors or a .gguf file")
     parser.add_argument("--rank", type=int, default=16)
     parser.add_argument("--dimension", type=int, default=8192)
@@ -115,25 +76,10 @@ def main() -> None:
     parser.add_argument("--examples", type=int, help="how many ours takes, and a quarter of them the peer")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--tiny", action="store_true", help="a tiny shape and short vectors, to try the script out")
-    parser.add_argument("--seconds", type=float, default=55, help="leave out what is left after so long")
-    parser.add_argument("--output", type=Path, default=Path(os.environ.get("OUT", "benchmarks/results")))
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
-    report = Report(arguments.output, device)
-    begun = time.perf_counter()
-    for part in arguments.parts.split(","):
-        if time.perf_counter() - begun > arguments.seconds:
-            report.note(f"{part}: left out, no time left")
-            continue
-        try:
-            {"small": small, "seven": seven, "sketch": sketch}[part](arguments, report, device)
-        except Exception as error:  # one part's failure leaves the others' figures
-            report.note(f"{part}: failed: {type(error).__name__}: {error}")
-            raise
-        finally:
-            report.note(f"{part}: ended at {time.perf_counter() - begun:.0f} s")
-            free()
-    print(report.table())
+    report = Report("influence_gpu", arguments.output, table, device=device.type, seconds=arguments.seconds)
+    report.run(arguments.parts, {"small": small, "seven": seven, "sketch": sketch}, arguments, report, device)
 
 
 # --- gradients
@@ -211,10 +157,10 @@ def compare(
     given = Given(names=names, direction=direction, table=table, batch_tokens=arguments.batch_tokens)
     less_sketches(peer, names, shared[:2], direction, table)
     seconds, theirs = timed(lambda: less_gradients(peer, names, shared), device)
-    row(report, part, "one backward an example: gradients", seconds, shared, device)
+    row(report, part, "one backward an example: gradients", seconds, shared)
     peer_rate = len(shared) / seconds
     seconds, their_sketches = timed(lambda: less_sketches(peer, names, shared, direction, table), device)
-    row(report, part, "one backward an example: Adam's update and sketch", seconds, shared, device)
+    row(report, part, "one backward an example: Adam's update and sketch", seconds, shared)
     sketched_rate = len(shared) / seconds
     peer = None
     free()
@@ -304,7 +250,7 @@ def ours(
     for what, work, rate in (("gradients", alone, rates[0]), ("Adam's update and sketch", sketched, rates[1])):
         seconds, sketches = timed(work, device)
         speed = len(examples) / seconds / rate
-        row(report, part, f"{way}: {what}", seconds, examples, device, **{"times the peer": speed})
+        row(report, part, f"{way}: {what}", seconds, examples, **{"times the peer": speed})
     places = {id(example): place for place, example in enumerate(example for each in parts for example in each)}
     of_shared = sketches[[places[id(example)] for example in shared]]
     report.row(part, f"{way}: sketches with the peer's", **angles(of_shared, theirs[2]))
@@ -333,13 +279,10 @@ def whole_gradients(
     return found
 
 
-def row(
-    report: Report, part: str, what: str, seconds: float, examples: Sequence[Any], device: torch.device, **more: Any
-) -> None:
+def row(report: Report, part: str, what: str, seconds: float, examples: Sequence[Any], **more: Any) -> None:
     tokens = sum(example.length for example in examples)
-    peak = torch.cuda.max_memory_allocated() / 2**30 if device.type == "cuda" else 0.0
     measured = {"ms an example": 1e3 * seconds / len(examples), "tokens/s": tokens / seconds}
-    report.row(part, what, **measured, **more, GiB=peak)
+    report.row(part, what, **measured, **more)
 
 
 def less_gradients(model: Any, names: list[str], examples: Sequence[TrainingExample]) -> torch.Tensor:
@@ -478,7 +421,7 @@ def sketch(arguments: argparse.Namespace, report: Report, device: torch.device) 
     report.row(part, "numpy scatter-add (np.add.at), bins given", seconds=time.perf_counter() - begun)
     expected = sums[0::2] - sums[1::2]
     error = np.linalg.norm(found[0].cpu().numpy() - expected) / np.linalg.norm(expected)
-    report.note(f"sketch: relative difference between the device's float32 sums and float64 sums: {error:.1e}")
+    report.note("sketch", f"relative difference between the device's float32 sums and float64 sums: {error:.1e}")
 
     tenth = size // 10
     seconds, _ = timed(lambda: dense(vector[:tenth], dimension), device)
@@ -504,21 +447,15 @@ def dense(vector: torch.Tensor, dimension: int) -> torch.Tensor:
 
 def real(path: Path, model: str, count: int) -> list[TrainingExample]:
     """Every so many rows of real text, encoded."""
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    chosen = [row for row in rows if row["split"] == "pool"]
+    chosen = [row for row in read_rows(path) if row["split"] == "pool"]
     encoder = Encoder("alpaca", load_tokenizer(model))
     return list(encode_examples(chosen[:: len(chosen) // count][:count], encoder, max_length=512, too_long="cut"))
 
 
 def timed(work: Callable[[], Any], device: torch.device) -> tuple[float, Any]:
     if device.type == "cuda":
-        torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
-    begun = time.perf_counter()
-    result = work()
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - begun, result
+    return gpu.timed(work)
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ import argparse
 import platform
 import random
 import statistics
-import subprocess
-import sys
 from pathlib import Path
+
+from measuring import in_process
 
 PLANTED = 1000
 PEER = """
@@ -49,14 +49,6 @@ matched, _ = shared_prompts({{"source": source.parts()}}, {{"exam": exam.parts()
 assert len(matched["source"]["evaluation exam"].digests) == {planted}
 step = time.process_time() - before
 """
-MEASURED = """
-import resource, time
-start = time.perf_counter()
-{code}
-use = resource.getrusage(resource.RUSAGE_SELF)
-cpu = use.ru_utime + use.ru_stime
-print(time.perf_counter() - start, cpu, globals().get("step", cpu), use.ru_maxrss / 1024)
-"""
 
 
 def make(folder: Path, records: int) -> tuple[Path, Path]:
@@ -80,11 +72,11 @@ def make(folder: Path, records: int) -> tuple[Path, Path]:
     return paths
 
 
-def measure(code: str) -> list[float]:
-    done = subprocess.run([sys.executable, "-c", MEASURED.format(code=code)], capture_output=True, text=True)
-    if done.returncode:
-        raise SystemExit(done.stderr)
-    return [*map(float, done.stdout.split())]
+def measure(code: str) -> tuple[float, ...]:
+    found = in_process(code)
+    if isinstance(found, str):
+        raise SystemExit(found)
+    return found
 
 
 def main() -> None:
@@ -104,7 +96,7 @@ def main() -> None:
         "orjson + set": PEER.format(**known),
     }
     measure(jobs["calibudget, identities kept"])  # fills what is kept
-    took: dict[str, list[list[float]]] = {name: [] for name in jobs}
+    took: dict[str, list[tuple[float, ...]]] = {name: [] for name in jobs}
     for run in range(given.runs):
         for name in list(jobs) if run % 2 else reversed(jobs):
             took[name].append(measure(jobs[name]))

@@ -15,18 +15,17 @@ import json
 import os
 import platform
 import resource
-import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("arc_challenge", "arc_easy", "boolq", "hellaswag", "openbookqa", "piqa", "social_i_qa", "winogrande")
+from measuring import OUTPUT, SOURCES, calibration_items, installed, processor
+
 LIKELIHOOD = ("ours", "lm-eval 16", "lm-eval 4", "lm-eval 1")
 ANSWERS = ("ours, with answers", "padded 16, with answers")
 NEW_TOKENS = 32
@@ -37,7 +36,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=8, help="records a source")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--answers", action="store_true", help="measure greedy answers too (minutes)")
-    parser.add_argument("--output", type=Path, default=ROOT / "benchmarks" / "results")
+    parser.add_argument("--output", type=Path, default=OUTPUT)
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -54,26 +53,14 @@ def main() -> None:
 
 def heading(load: float) -> str:
     """What was run, when, where and with what."""
-    libraries = ", ".join(f"{name} {version(name)}" for name in ("torch", "transformers", "lm_eval") if find_spec(name))
+    import torch
+
+    libraries = installed("torch", "transformers", "lm_eval")
     return (
         f"# Scoring on the CPU\n\n    python {' '.join(['benchmarks/scoring.py', *sys.argv[1:]])}\n\n"
         f"{time.strftime('%Y-%m-%d')}, {processor()}, {os.cpu_count()} cores (load {load:.1f} before), "
-        f"{torch_threads()} threads; Python {platform.python_version()}, {libraries}.\n"
+        f"{torch.get_num_threads()} threads; Python {platform.python_version()}, {libraries}.\n"
     )
-
-
-def processor() -> str:
-    """The processor's own name, where the system tells it."""
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
-
-
-def torch_threads() -> int:
-    import torch
-
-    return torch.get_num_threads()
 
 
 def compare(names: tuple[str, ...], records: int, runs: int, own: str) -> str:
@@ -86,7 +73,7 @@ def compare(names: tuple[str, ...], records: int, runs: int, own: str) -> str:
             print(number, name, {k: found[name][-1][k] for k in ("cpu", "wall")}, file=sys.stderr, flush=True)
     for child in children.values():
         child.end()
-    medians = {n: {k: statistics.median(r[k] for r in rows) for k in ("cpu", "wall")} for n, rows in found.items()}
+    medians = {n: {k: median(r[k] for r in rows) for k in ("cpu", "wall")} for n, rows in found.items()}
     ours, first = medians[own], found[own][0]
     lines = [
         f"{records * len(SOURCES)} records, {first['tokens']:,} tokens, SmolLM2-135M-Instruct in float32, "
@@ -124,10 +111,12 @@ class Child:
 
 
 def serve(name: str, records: int) -> None:
+    from gpu import reading_operations
+
     from calibudget.lm.loading import load_model
 
     language_model = load_model("embedded", device="cpu")
-    items = load_items(records)
+    items = calibration_items(records)[records]
     examples = language_model.encoder("alpaca").encode_all([item.record for item in items])
     work = side(name, language_model, items, examples)
     work(4)
@@ -139,7 +128,7 @@ def serve(name: str, records: int) -> None:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
         found = {"cpu": cpu, "wall": wall, "peak": peak, "nll": nll, "rate": rate}
         found |= {"tokens": sum(one.total_length for one in examples)}
-        print(json.dumps(found | {"limit": operations(language_model.model, examples) / rate}), flush=True)
+        print(json.dumps(found | {"limit": reading_operations(language_model.model, examples) / rate}), flush=True)
 
 
 def side(name: str, language_model: Any, items: list[Any], examples: list[Any]) -> Callable[[int], list[float]]:
@@ -183,54 +172,11 @@ def lm_eval(language_model: Any, examples: list[Any], size: int) -> Callable[[in
 
 def padded(language_model: Any, examples: list[Any], size: int) -> list[float]:
     """Two padded passes in transformers as people write them: likelihood, then `generate`."""
-    import torch
+    from scoring_gpu import padded_nlls, padded_texts
 
-    model, nlls = language_model.model, []
-    for at in range(0, len(examples), size):
-        chunk = examples[at : at + size]
-        longest = max(one.total_length for one in chunk)
-        ids, mask = (torch.zeros(len(chunk), longest, dtype=torch.long) for _ in range(2))
-        for row, one in enumerate(chunk):
-            ids[row, : one.total_length] = torch.tensor(one.prompt_ids + one.response_ids)
-            mask[row, : one.total_length] = 1
-        with torch.inference_mode():
-            logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
-            scores = logits[:, :-1].float().log_softmax(-1).gather(2, ids[:, 1:, None])[..., 0]
-        for row, one in enumerate(chunk):
-            nlls.append(-scores[row, len(one.prompt_ids) - 1 : one.total_length - 1].mean().item())
-        longest = max(len(one.prompt_ids) for one in chunk)
-        ids, mask = (torch.zeros(len(chunk), longest, dtype=torch.long) for _ in range(2))
-        for row, one in enumerate(chunk):
-            ids[row, longest - len(one.prompt_ids) :] = torch.tensor(one.prompt_ids)
-            mask[row, longest - len(one.prompt_ids) :] = 1
-        with torch.inference_mode():
-            model.generate(
-                ids, attention_mask=mask, do_sample=False, max_new_tokens=NEW_TOKENS, pad_token_id=2, eos_token_id=2
-            )
+    nlls = padded_nlls(language_model.model, examples, size)
+    padded_texts(language_model.model, examples, size, ends=True)
     return nlls
-
-
-def load_items(count: int) -> list[Any]:
-    from calibudget.scoring.scorer import CalibrationItem
-    from calibudget.sources.source import open_source
-    from calibudget.sources.spec import SourceSpec
-    from calibudget.sources.split import Parting
-
-    items = []
-    for label in SOURCES:
-        name = "hellaswag_valsplit" if label == "hellaswag" else label
-        spec = SourceSpec(label=label, path=f"commonsense/{name}.train.jsonl.gz", preset=label)
-        source = open_source(spec, Path(os.environ["CALIBUDGET_DATA"]), selection_seed=42)
-        split = Parting(source).draw(split_seed=42, calibration_size=count).split()
-        items += [CalibrationItem(record=record, answer=spec.answers) for record in split.calibration]
-    return items
-
-
-def operations(model: Any, examples: list[Any]) -> int:
-    head = model.get_output_embeddings().weight.numel()
-    body = sum(parameter.numel() for parameter in model.parameters()) - head
-    tokens = sum(one.total_length for one in examples)
-    return 2 * (body * tokens + head * sum(len(one.response_ids) for one in examples))
 
 
 def matrix_rate() -> float:

@@ -2,7 +2,6 @@
 
     python benchmarks/scoring_gpu.py --prepare build/scoring-gpu      (once, anywhere; needs CALIBUDGET_DATA, no GPU)
     python benchmarks/scoring_gpu.py --data build/scoring-gpu [--parts check,seven,small] [--model DIR_OR_GGUF]
-    python benchmarks/scoring_gpu.py --data build/scoring-gpu --parts scaling       (with two GPUs or more)
     python benchmarks/scoring_gpu.py --data build/scoring-gpu --device cpu --records 2 --runs 1    (a rehearsal)
 
 Parts: `check` holds packed readings and captured decoding against plain transformers on small random models of several
@@ -11,7 +10,7 @@ reference (an agreeing one needs no decoding; no answer ends early here, so it i
 padded pass for the likelihood and one for `generate`, in transformers as people write it, on a share of the records;
 `small` is SmolLM2 with its own weights (`--model`): time, answers in float32 against one-by-one `generate`, and how
 many parsed answers differ in bfloat16, beside the padded baseline's own differences from run to run and between two
-batch sizes; `scaling` times one and two worker processes, one a GPU, on 3,200 records.
+batch sizes. Worker processes, one a GPU, are timed by sharded_gpu.py (`replicas`).
 
 The limit is the time that the multiply-adds of all tokens of prompts and responses take at the matmul rate measured in
 the same run, with logits at response positions only and no decoding. Prints one Markdown table and writes it with all
@@ -25,31 +24,20 @@ import argparse
 import json
 import os
 import random
-import shlex
-import statistics
-import sys
-import tempfile
-import time
-import traceback
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+import gpu
+from gpu import SEVEN, Report, free, random_model, reading_operations, timed
+from measuring import ROOT, SOURCES, calibration_items, read_rows
 
-from gpu import SEVEN, found, free, machine, matmul_rate, peak_gib, random_model, timed
-
-ROOT = Path(__file__).resolve().parent.parent
 os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")]))
 
-SOURCES = ("arc_challenge", "arc_easy", "boolq", "hellaswag", "openbookqa", "piqa", "social_i_qa", "winogrande")
 #: The vocabulary of the tokenizer at hand.
 TOKENS = {"vocab_size": 49152, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": 2}
-#: Llama-3.2-1B but for its vocabulary: each worker process reads and digests it.
-ONE = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32}
-ONE |= {"num_key_value_heads": 8, "max_position_embeddings": 4096, "tie_word_embeddings": True}
 TINY = {"hidden_size": 256, "intermediate_size": 512, "num_hidden_layers": 4, "num_attention_heads": 4}
 TINY |= {"max_position_embeddings": 4096}
 FAMILIES: dict[str, dict[str, Any]] = {
@@ -70,7 +58,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--prepare", type=Path, metavar="OUT", help="write the records and the tokenizer, and stop")
     parser.add_argument("--data", type=Path, default=ROOT / "build" / "scoring-gpu", help="what --prepare wrote")
-    parser.add_argument("--parts", default="check,seven,small")
+    gpu.add_options(parser, parts="check,seven,small")
     parser.add_argument("--model", help="SmolLM2: a directory or a .gguf file")
     parser.add_argument("--records", type=int, help="records a source, for a rehearsal")
     parser.add_argument("--runs", type=int, default=3, help="timed runs of ours, of which the median counts")
@@ -78,79 +66,32 @@ def main() -> None:
     parser.add_argument("--batch-tokens", type=int, help="of the 7B shape; without it, what the scorer takes by itself")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--profile", action="store_true", help="write where the device's time goes at the 7B shape")
-    parser.add_argument("--output", type=Path, default=Path(os.environ.get("OUT", ROOT / "benchmarks" / "results")))
     arguments = parser.parse_args()
     if arguments.prepare:
         prepare(arguments.prepare)
         return
-    report = Report(arguments)
-    parts = {"check": check, "seven": seven, "small": small, "scaling": scaling}
-    measure_parts(arguments, report, parts)
+    parts = {"check": check, "seven": seven, "small": small}
+    report = report_on(arguments, "scoring_gpu")
+    report.run(arguments.parts, parts, arguments, report)
 
 
-def measure_parts(
-    arguments: argparse.Namespace, report: Report, parts: dict[str, Callable[[argparse.Namespace, Report], None]]
-) -> None:
-    """Run the parts that are asked for, and print the table."""
-    for name in arguments.parts.split(","):
-        start = time.perf_counter()
-        try:
-            parts[name](arguments, report)
-        except Exception as error:  # one part's fault must not cost the others' measurements
-            report.note(name, f"FAILED: {type(error).__name__}: {error}\n{traceback.format_exc()}")
-        report.note(name, f"took {time.perf_counter() - start:.0f} s")
-        free()
-    print(report.table())
+def report_on(arguments: argparse.Namespace, name: str) -> Report:
+    packages = ("torch", "transformers", "accelerate", "peft")
+    return Report(name, arguments.output, table, device=arguments.device, packages=packages, seconds=arguments.seconds)
 
 
-class Report:
-    """Collects rows and notes, and writes them after each."""
-
-    def __init__(self, arguments: argparse.Namespace, name: str = "scoring_gpu") -> None:
-        self._name = name
-        self.rows: list[dict[str, Any]] = []
-        self.notes: list[str] = []
-        self._directory = arguments.output
-        self.matmul = matmul_rate(arguments.device)
-        self.machine = f"{machine(arguments.device)}, {found('torch', 'transformers', 'accelerate', 'peft')}"
-        self.note("machine", f"{self.machine}; matmul {self.matmul / 1e12:.3g} TFLOP/s")
-
-    def row(self, part: str, what: str, seconds: float, limit: float, **more: Any) -> None:
-        row = {"part": part, "what": what, "seconds": seconds, "limit": limit, "peak_gib": peak_gib()} | more
-        self.rows.append(row)
-        print(row, flush=True)
-        self._write()
-
-    def note(self, part: str, text: str) -> None:
-        self.notes.append(f"{part}: {text}")
-        print(self.notes[-1], flush=True)
-        self._write()
-
-    def table(self) -> str:
-        lines = [
-            "| part | what | runs | seconds | peer / this | this / limit | decoded | GiB |",
-            "|---|---|---:|---:|---:|---:|---:|---:|",
-        ]
-        for row in self.rows:
-            peers = [other["seconds"] for other in self.rows if other["part"] == row["part"] and other.get("peer")]
-            cells = (
-                row["part"],
-                row["what"],
-                str(len(row.get("runs", "1"))),
-                f"{row['seconds']:.2f}",
-                f"{peers[0] / row['seconds']:.1f}" if peers else "",
-                f"{row['seconds'] / row['limit']:.2f}",
-                str(row.get("decoded", "")),
-                f"{row['peak_gib']:.1f}",
-            )
-            lines.append(f"| {' | '.join(cells)} |")
-        return "\n".join([*lines, "", *(f"- {note}" for note in self.notes)]) + "\n"
-
-    def _write(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        body = {"command": shlex.join(["python", *sys.argv]), "machine": self.machine, "matmul": self.matmul}
-        body |= {"rows": self.rows, "notes": self.notes, "table": self.table().splitlines()}
-        (self._directory / f"{self._name}.json").write_text(json.dumps(body, indent=1))
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    cells = []
+    for row in rows:
+        ratio = gpu.times_peer(row, rows, "seconds")
+        own = {"runs": str(len(row.get("runs", "1"))), "seconds": f"{row['seconds']:.2f}"}
+        own |= {
+            "peer / this": f"{1 / ratio:.1f}" if ratio else "",
+            "this / limit": f"{row['seconds'] / row['limit']:.2f}",
+        }
+        own |= {"decoded": str(row.get("decoded", "")), "GiB": f"{row['peak_gib']:.1f}"}
+        cells.append({"part": row["part"], "what": row["what"]} | own)
+    return gpu.columns(cells)
 
 
 def repeated(runs: int, work: Callable[[], Any]) -> tuple[list[float], Any]:
@@ -165,23 +106,12 @@ def repeated(runs: int, work: Callable[[], Any]) -> tuple[list[float], Any]:
 def prepare(directory: Path) -> None:
     """The calibration records of the eight commonsense sources (100 and 400 each, seed 42) and SmolLM2's tokenizer."""
     from calibudget.lm.loading import load_tokenizer
-    from calibudget.scoring.scorer import CalibrationItem, item_to_json
-    from calibudget.sources.source import open_source
-    from calibudget.sources.spec import SourceSpec
-    from calibudget.sources.split import Parting
+    from calibudget.scoring.scorer import item_to_json
 
     directory.mkdir(parents=True, exist_ok=True)
-    files = {size: (directory / f"items-{size}.jsonl").open("w") for size in (100, 400)}
-    for label in SOURCES:
-        name = "hellaswag_valsplit" if label == "hellaswag" else label
-        spec = SourceSpec(label=label, path=f"commonsense/{name}.train.jsonl.gz", preset=label, duplicates="keep")
-        source = open_source(spec, Path(os.environ["CALIBUDGET_DATA"]), selection_seed=42)
-        for size, file in files.items():
-            split = Parting(source).draw(split_seed=42, calibration_size=size).split()
-            for record in split.calibration:
-                file.write(json.dumps(item_to_json(CalibrationItem(record=record, answer=spec.answers))) + "\n")
-    for file in files.values():
-        file.close()
+    for size, items in calibration_items(100, 400).items():
+        lines = [json.dumps(item_to_json(item)) + "\n" for item in items]
+        (directory / f"items-{size}.jsonl").write_text("".join(lines))
     load_tokenizer("embedded").save_pretrained(directory / "tokenizer")
     print(f"records and tokenizer: {directory}")
 
@@ -189,8 +119,7 @@ def prepare(directory: Path) -> None:
 def load_items(arguments: argparse.Namespace, size: int = 100) -> list[Any]:
     from calibudget.scoring.scorer import item_from_json
 
-    lines = (arguments.data / f"items-{size}.jsonl").read_text().splitlines()
-    items = [item_from_json(json.loads(line)) for line in lines]
+    items = [item_from_json(row) for row in read_rows(arguments.data / f"items-{size}.jsonl")]
     if arguments.records is None:
         return items
     return [one for n in range(len(SOURCES)) for one in items[n * size : n * size + arguments.records]]
@@ -226,32 +155,34 @@ def agreeing_scorer() -> Any:
 
 
 def limit_of(report: Report, model: Any, works: list[Any]) -> float:
-    """Seconds for the multiply-adds of every token, and of the head at response positions, at the matmul rate."""
-    head = model.get_output_embeddings().weight.numel()
-    embeddings = model.get_input_embeddings().weight.numel()
-    tied = model.get_output_embeddings().weight is model.get_input_embeddings().weight
-    body = sum(parameter.numel() for parameter in model.parameters()) - embeddings - (0 if tied else head)
-    tokens = sum(work.example.total_length for work in works)
-    rows = sum(len(work.example.response_ids) for work in works)
-    return 2 * (body * tokens + head * rows) / report.matmul
+    """Seconds for reading every token, with the head at response positions, at the matmul rate."""
+    return reading_operations(model, [work.example for work in works]) / report.matmul
 
 
 # --- the peer: transformers as people write it
 
 
-def padded_nlls(model: Any, works: list[Any], batch_size: int) -> list[float]:
+def padded(rows: list[Any], *, left: bool) -> tuple[Any, Any]:
+    """Ids filled up with 2 on one side, and their mask."""
+    import torch
+
+    longest = max(map(len, rows))
+    ids = torch.full((len(rows), longest), 2, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for number, row in enumerate(rows):
+        own = slice(longest - len(row), None) if left else slice(len(row))
+        ids[number, own], mask[number, own] = torch.tensor(row), 1
+    return ids, mask
+
+
+def padded_nlls(model: Any, examples: list[Any], batch_size: int) -> list[float]:
     """Mean NLL of each response: right-padded batches, full logits, float32 log-softmax."""
     import torch
 
     nlls = []
-    for at in range(0, len(works), batch_size):
-        chunk = [work.example for work in works[at : at + batch_size]]
-        longest = max(example.total_length for example in chunk)
-        ids = torch.full((len(chunk), longest), 2, dtype=torch.long)
-        mask = torch.zeros_like(ids)
-        for row, example in enumerate(chunk):
-            ids[row, : example.total_length] = torch.tensor(example.prompt_ids + example.response_ids)
-            mask[row, : example.total_length] = 1
+    for at in range(0, len(examples), batch_size):
+        chunk = examples[at : at + batch_size]
+        ids, mask = padded([one.prompt_ids + one.response_ids for one in chunk], left=False)
         ids, mask = ids.to(model.device), mask.to(model.device)
         with torch.inference_mode():
             logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits
@@ -262,24 +193,18 @@ def padded_nlls(model: Any, works: list[Any], batch_size: int) -> list[float]:
     return nlls
 
 
-def padded_texts(model: Any, works: list[Any], batch_size: int, *, ends: bool) -> list[tuple[int, ...]]:
+def padded_texts(model: Any, examples: list[Any], batch_size: int, *, ends: bool) -> list[tuple[int, ...]]:
     """Greedy ids of each prompt by `generate` over left-padded batches."""
     import torch
 
     texts = []
-    for at in range(0, len(works), batch_size):
-        chunk = [work.example.prompt_ids for work in works[at : at + batch_size]]
-        longest = max(map(len, chunk))
-        ids = torch.full((len(chunk), longest), 2, dtype=torch.long)
-        mask = torch.zeros_like(ids)
-        for row, prompt in enumerate(chunk):
-            ids[row, longest - len(prompt) :] = torch.tensor(prompt)
-            mask[row, longest - len(prompt) :] = 1
+    for at in range(0, len(examples), batch_size):
+        ids, mask = padded([one.prompt_ids for one in examples[at : at + batch_size]], left=True)
         settings: dict[str, Any] = {"max_new_tokens": NEW_TOKENS, "do_sample": False, "pad_token_id": 2}
         settings |= {"eos_token_id": 2} if ends else {"eos_token_id": 2, "min_new_tokens": NEW_TOKENS}
         ids, mask = ids.to(model.device), mask.to(model.device)
         with torch.inference_mode():
-            made = model.generate(ids, attention_mask=mask, **settings)[:, longest:].tolist()
+            made = model.generate(ids, attention_mask=mask, **settings)[:, ids.shape[1] :].tolist()
         texts += [tuple(row[: row.index(2)]) if ends and 2 in row else tuple(row) for row in made]
     return texts
 
@@ -288,7 +213,7 @@ def both_passes(
     report: Report, part: str, name: str, model: Any, works: list[Any], size: int, share: float, **more: Any
 ) -> None:
     """Time both padded passes once over a share of the records, in their given order, and scale to all."""
-    some = works[: max(size, round(share * len(works)))]
+    some = [work.example for work in works[: max(size, round(share * len(works)))]]
     padded_nlls(model, some[:size], size)
     padded_texts(model, some[:2], size, ends=part == "small")
     free()
@@ -297,7 +222,7 @@ def both_passes(
     scale = len(works) / len(some)
     limit = limit_of(report, model, works)
     report.note(part, f"{name}: likelihood {first * scale:.2f} s, generate {second * scale:.2f} s, over {len(some)}")
-    report.row(part, name, (first + second) * scale, limit, **more)
+    report.row(part, name, seconds=(first + second) * scale, limit=limit, **more)
 
 
 # --- parts
@@ -314,21 +239,22 @@ def check(arguments: argparse.Namespace, report: Report) -> None:
     tokenizer = tokenizer_of(arguments)
     for family, more in FAMILIES.items():
         for dtype in (torch.float32, torch.bfloat16):
-            try:
+            with report.part(f"check, {family} {dtype}"):
                 model = random_model(TINY | TOKENS, family=family, device=arguments.device, dtype=dtype, **more)
                 with torch.no_grad():
                     for parameter in model.parameters():
                         if parameter.dim() > 1:
                             parameter.mul_(3)
                 scorer = scorer_of(model, tokenizer, 2048, max_new_tokens=NEW_TOKENS, early_end=False)
-                works = scorer._encode(items)
-                packed = [one.nll for one in teacher_forced(model, [work.example for work in works])[0]]
+                examples = [work.example for work in scorer._encode(items)]
+                packed = [one.nll for one in teacher_forced(model, examples)[0]]
                 texts = [one.text for one in scorer.measure(items)]
                 peer = [
-                    tokenizer.decode(ids, skip_special_tokens=True) for ids in padded_texts(model, works, 1, ends=True)
+                    tokenizer.decode(ids, skip_special_tokens=True)
+                    for ids in padded_texts(model, examples, 1, ends=True)
                 ]
-                plain = [plain_forward(model, work.example).nll for work in works]
-                exact = [plain_forward(model.float(), work.example).nll for work in works]
+                plain = [plain_forward(model, one).nll for one in examples]
+                exact = [plain_forward(model.float(), one).nll for one in examples]
                 same = sum(one == other for one, other in zip(texts, peer, strict=True))
                 report.note(
                     "check",
@@ -336,10 +262,6 @@ def check(arguments: argparse.Namespace, report: Report) -> None:
                     f"{largest(packed, exact):.1e}, plain {largest(plain, exact):.1e}; texts equal to one-by-one "
                     f"generate {same}/{len(items)}",
                 )
-            except Exception as error:
-                report.note("check", f"{family} {dtype}: FAILED: {type(error).__name__}: {error}")
-                traceback.print_exc()
-            free()
     if arguments.device == "cuda":
         check_caches(arguments.device, report)
 
@@ -414,16 +336,17 @@ def seven(arguments: argparse.Namespace, report: Report) -> None:
         with counting_decoded() as decoded:
             seconds, found = repeated(arguments.runs, lambda: measure_all(scorer, items))
         what, count = f"ours, {share:.0%} agree", sum(decoded) // arguments.runs
-        report.row("seven", what, statistics.median(seconds), limit, runs=seconds, decoded=count)
+        report.row("seven", what, seconds=median(seconds), limit=limit, runs=seconds, decoded=count)
         splits = max(one.batch_splits for one in found)
         if splits:
             report.note("seven", f"{what}: batches were halved {splits} times for want of memory")
     free()
     seconds, _ = repeated(arguments.runs, lambda: [read_only(scorer, works, batch) for batch in batches])
-    report.row("seven", "ours, likelihood alone", statistics.median(seconds), limit, runs=seconds)
+    report.row("seven", "ours, likelihood alone", seconds=median(seconds), limit=limit, runs=seconds)
     scorer.agreeing = frozenset()
     if arguments.profile:
-        profile(lambda: scorer.measure([items[i] for i in batches[0]]), arguments.output)
+        work = lambda: scorer.measure([items[i] for i in batches[0]])  # noqa: E731
+        gpu.profiled(work, arguments.output / "scoring_gpu_profile.txt")
     shuffled = works[:]
     random.Random(0).shuffle(shuffled)
     share, sizes = arguments.peer_share, (PEER_BATCH, 4 * PEER_BATCH)
@@ -455,16 +378,6 @@ def read_only(scorer: Any, works: list[Any], batch: tuple[int, ...]) -> Any:
     return teacher_forced(scorer._model, [works[i].example for i in batch], keep=False)[0]
 
 
-def profile(work: Any, directory: Path) -> None:
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiler
-
-    with profiler(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
-        work()
-    text = found.key_averages().table(sort_by="cuda_time_total", row_limit=30, max_name_column_width=60)
-    (directory / "scoring_gpu_profile.txt").write_text(text)
-
-
 def small(arguments: argparse.Namespace, report: Report) -> None:
     """SmolLM2 with its own weights: time, and differing answers."""
     from calibudget.lm.loading import load_model
@@ -482,20 +395,21 @@ def small(arguments: argparse.Namespace, report: Report) -> None:
         loaded = load_model(arguments.model, device=arguments.device, dtype=dtype)
         scorer = LocalScorer(loaded)
         works = scorer._encode(items)
+        examples = [work.example for work in works]
         measure_all(scorer, items[:64])
         free()
         seconds, measured = repeated(arguments.runs, lambda scorer=scorer: measure_all(scorer, items))
         limit = limit_of(report, loaded.model, works)
-        report.row("small", f"ours, {dtype}", statistics.median(seconds), limit, runs=seconds)
+        report.row("small", f"ours, {dtype}", seconds=median(seconds), limit=limit, runs=seconds)
         answers[f"ours {dtype}"] = parsed([one.text for one in measured])
         if dtype == "bfloat16":
             what = f"peer, batches of {PEER_BATCH}, {dtype}"
             both_passes(report, "small", what, loaded.model, works, PEER_BATCH, 0.1, peer=True)
         for size, run in LARGE_BATCHES[dtype]:
-            first, nlls = timed(lambda m=loaded.model, w=works, size=size: padded_nlls(m, w, size))
-            second, texts = timed(lambda m=loaded.model, w=works, size=size: padded_texts(m, w, size, ends=True))
+            first, nlls = timed(lambda m=loaded.model, e=examples, size=size: padded_nlls(m, e, size))
+            second, texts = timed(lambda m=loaded.model, e=examples, size=size: padded_texts(m, e, size, ends=True))
             name = f"padded {dtype}, batches of {size}, run {run}"
-            report.row("small", name, first + second, limit)
+            report.row("small", name, seconds=first + second, limit=limit)
             answers[name] = parsed([loaded.tokenizer.decode(ids, skip_special_tokens=True) for ids in texts])
             report.note("small", f"NLL, ours against {name}: {largest([m.nll for m in measured], nlls):.1e} at most")
             if dtype == "float32":
@@ -521,7 +435,7 @@ def one_by_one(
     for name, chosen in {"every fiftieth": every, **others}.items():
         some = [works[i] for i in chosen]
         nlls = [plain_forward(loaded.model, work.example).nll for work in some]
-        made = padded_texts(loaded.model, some, 1, ends=True)
+        made = padded_texts(loaded.model, [work.example for work in some], 1, ends=True)
         texts = [loaded.tokenizer.decode(ids, skip_special_tokens=True) for ids in made]
         same = sum(
             parse_answer(work.item.answer, text) == parse_answer(work.item.answer, measured[i].text)
@@ -533,47 +447,6 @@ def one_by_one(
             f"float32 against one-by-one forward and generate, {name}: {same} of {len(some)} parsed answers equal, "
             f"NLL differs by {off:.1e} at most",
         )
-
-
-def scaling(arguments: argparse.Namespace, report: Report) -> None:
-    """One worker process a GPU, over more records; all workers are started, and their models loaded, beforehand."""
-    import torch
-
-    from calibudget.scoring.scorer import ScorerSettings
-    from calibudget.scoring.settings import ScorerPool
-
-    on_cpu = arguments.device == "cpu"
-    shape, dtype = (TINY, torch.float32) if on_cpu else (ONE, torch.bfloat16)
-    items = load_items(arguments, 400)
-    sizes = range(1, (2 if on_cpu else torch.cuda.device_count()) + 1)
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        model = random_model(shape | TOKENS, device=arguments.device, dtype=dtype)
-        model.save_pretrained(folder)
-        tokenizer_of(arguments).save_pretrained(folder)
-        limit = limit_of(report, model, scorer_of(model, tokenizer_of(arguments), 8192)._encode(items))
-        del model
-        free()
-        settings = ScorerSettings(model=folder, device=arguments.device, batch_tokens=8192, max_new_tokens=NEW_TOKENS)
-        pools = {size: stack.enter_context(ScorerPool(settings, workers=size)) for size in sizes}
-        for size, pool in pools.items():  # all begin to load before any is waited for
-            for _ in range(size):
-                pool.submit(None)
-        batches = {n: [items[i] for i in batch] for n, batch in enumerate(pools[1].batches(items))}
-        report.note("scaling", f"{len(items)} records in {len(batches)} batches, {shape['hidden_size']} wide")
-        for size, pool in pools.items():
-            dict(pool.measure_batches({n: batches[n] for n in range(min(size, len(batches)))}))
-        seconds: dict[int, list[float]] = {size: [] for size in sizes}
-        results: dict[int, set[str]] = {size: set() for size in sizes}
-        for _ in range(arguments.runs):
-            for size, pool in pools.items():
-                one, found = timed(lambda pool=pool: dict(pool.measure_batches(batches)))
-                seconds[size].append(one)
-                results[size].add(json.dumps([[m.nll.hex(), m.text] for n in sorted(found) for m in found[n]]))
-        medians = {size: statistics.median(seconds[size]) for size in sizes}
-        for size in sizes:
-            report.row("scaling", f"{size} workers", medians[size], limit / size, runs=seconds[size])
-            report.note("scaling", f"{size} workers: {medians[1] / medians[size]:.2f} times the speed of one")
-        report.note("scaling", f"same bits with any number of workers: {len(set().union(*results.values())) == 1}")
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ import json
 import os
 import random
 import signal
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -36,25 +35,25 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
+from statistics import mean, median
 from typing import Any
 
-from gpu import SEVEN, free, random_model, timed
+from gpu import SEVEN, Report, add_options, free, random_model, timed
+from measuring import ROOT
 from scoring_gpu import (
     NEW_TOKENS,
     PEER_BATCH,
-    ROOT,
     TINY,
     TOKENS,
-    Report,
     agreeing_scorer,
     both_passes,
     counting_decoded,
     largest,
     limit_of,
     load_items,
-    measure_parts,
     read_only,
     repeated,
+    report_on,
     scorer_of,
     tokenizer_of,
 )
@@ -71,19 +70,17 @@ LEAST = {"large": 60, "equal": 40, "replicas": 60, "influence": 30, "training": 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--data", type=Path, default=ROOT / "build" / "scoring-gpu")
-    parser.add_argument("--parts", default="large,equal,replicas,influence,training,quantised")
+    add_options(parser, parts="large,equal,replicas,influence,training,quantised")
     parser.add_argument("--shape", choices=sorted(SHAPES), default="34")
     parser.add_argument("--records", type=int, help="records a source, for a rehearsal")
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--peer-share", type=float, default=0.08, help="share of the records that the peer is timed on")
-    parser.add_argument("--seconds", type=float, default=3600, help="time for all parts together")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
-    parser.add_argument("--output", type=Path, default=Path(os.environ.get("OUT", ROOT / "benchmarks" / "results")))
     arguments = parser.parse_args()
     if "," in arguments.parts:
         run_apart(arguments)
         return
-    report = Report(arguments, f"sharded_gpu-{arguments.parts}")
+    report = report_on(arguments, f"sharded_gpu-{arguments.parts}")
     cards = card_count(arguments)
     report.note("machine", f"{cards} card(s); the limit is that of all together")
     report.matmul *= cards
@@ -92,7 +89,7 @@ def main() -> None:
 
         forward.cards_of = lambda model: len(set(getattr(model, "rehearsed", ()))) or 1
     parts = {"large": large, "equal": equal, "replicas": replicas, "influence": influence, "training": training}
-    measure_parts(arguments, report, parts | {"quantised": quantised})
+    report.run(arguments.parts, parts | {"quantised": quantised}, arguments, report)
 
 
 def run_apart(arguments: argparse.Namespace) -> None:
@@ -184,7 +181,7 @@ class Utilisation:
             print(f"utilisation isn't known: {type(error).__name__}: {error}", flush=True)
 
     def __str__(self) -> str:
-        means = [f"{statistics.mean(card):.0f}%" for card in zip(*self.samples, strict=True)]
+        means = [f"{mean(card):.0f}%" for card in zip(*self.samples, strict=True)]
         return f"cards busy {' and '.join(means) or 'not known'}"
 
 
@@ -232,7 +229,7 @@ def timed_scoring(
         seconds, found = repeated(arguments.runs, lambda: measure_all(scorer, items))
     count = sum(decoded) // arguments.runs
     limit = limit or limit_of(report, model, works)
-    report.row(part, name, statistics.median(seconds), limit, runs=seconds, decoded=count, **more)
+    report.row(part, name, seconds=median(seconds), limit=limit, runs=seconds, decoded=count, **more)
     batches = scorer.batches(items)
     report.note(
         part,
@@ -243,7 +240,7 @@ def timed_scoring(
     def read(what: str) -> None:
         with Utilisation() as busy:
             reading, _ = repeated(arguments.runs, lambda: [read_only(scorer, works, batch) for batch in batches])
-        report.row(part, f"{name}, {what}", statistics.median(reading), limit, runs=reading)
+        report.row(part, f"{name}, {what}", seconds=median(reading), limit=limit, runs=reading)
         report.note(part, f"{name}, {what}: {busy}")
 
     read("likelihood alone")
@@ -342,10 +339,10 @@ def replicas(arguments: argparse.Namespace, report: Report) -> None:
                 measured[name] = [one for n in sorted(result) for one in result[n]]
                 report.note("replicas", f"{name}: {one:.2f} s; {busy}")
         (base, own), *others = measured.items()
-        medians = {name: statistics.median(seconds) for name, seconds in found.items()}
+        medians = {name: median(seconds) for name, seconds in found.items()}
         for name, seconds in found.items():
             own_limit = limit * cards / (shapes[name][0] * shapes[name][1])
-            report.row("replicas", name, medians[name], own_limit, runs=seconds)
+            report.row("replicas", name, seconds=medians[name], limit=own_limit, runs=seconds)
             report.note("replicas", f"{name}: {medians[base] / medians[name]:.2f} times the speed of {base}")
         for name, other in others:
             off = largest([one.nll for one in own], [one.nll for one in other])
@@ -394,7 +391,7 @@ def influence(arguments: argparse.Namespace, report: Report) -> None:
         seconds, _ = repeated(arguments.runs, partial(for_all, partial(gradients, sink=Nothing()), groups))
         report.note(
             "influence",
-            f"{count} card(s): {1e3 * statistics.median(seconds) / len(examples):.1f} ms an example, {len(examples)} "
+            f"{count} card(s): {1e3 * median(seconds) / len(examples):.1f} ms an example, {len(examples)} "
             f"examples, packed {learner.packs_sequences}, peak {peaks(cards)}",
         )
         del model, learner, gradients

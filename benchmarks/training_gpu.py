@@ -20,26 +20,22 @@ and writes it with all numbers to the output directory ($OUT, or benchmarks/resu
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
 import shutil
-import statistics
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+import gpu
 import numpy as np
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from gpu import SEVEN, SMALL, found, free, machine, matmul_rate, peak_gib, random_model, synthetic, training_operations
+from gpu import SEVEN, SMALL, Report, free, named_gradients, own_steps, random_model, step_rates, synthetic
+from measuring import read_rows, write_rows
 
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import LanguageModel
@@ -50,7 +46,7 @@ from calibudget.training.devices import Devices
 from calibudget.training.job import TrainingJob
 from calibudget.training.learner import Learner
 from calibudget.training.loop import train
-from calibudget.training.order import plan_steps, rate_factor, share, warmup_steps
+from calibudget.training.order import plan_steps, warmup_steps
 from calibudget.training.report import StepReport
 
 FAMILIES = ("chain_sum", "letter_counting", "spell_backward", "word_sequence_reversal", "syllogism", "needle_haystack")
@@ -60,114 +56,44 @@ HELD_OUT = 96
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--parts", default="check,seven,small")
+    gpu.add_options(parser, parts="check,seven,small", seconds=520)
     parser.add_argument("--model", type=Path, help="directory of SmolLM2 as safetensors, with its tokenizer")
     parser.add_argument("--data", type=Path, help="rows of a train set, as --make-data writes them")
     parser.add_argument("--make-data", type=Path)
     parser.add_argument("--steps", type=int, default=60, help="optimizer steps of the loss curves")
     parser.add_argument("--timed", type=int, default=8, help="timed steps at the 7B shape")
-    parser.add_argument("--seconds", type=float, default=520, help="leave out what is left after so long")
     parser.add_argument("--profile", action="store_true", help="write where the device's time goes at the 7B shape")
-    parser.add_argument("--output", type=Path, default=Path(os.environ.get("OUT", "benchmarks/results")))
     arguments = parser.parse_args()
     if arguments.make_data:
         make_data(arguments.make_data)
         return
     devices = Devices("cuda")
-    report = Report(arguments.output, devices, arguments.seconds)
+    report = Report(
+        "training_gpu" if devices.count == 1 else f"training_gpu-{devices.count}",
+        arguments.output,
+        table,
+        packages=("torch", "transformers", "peft", "accelerate", "triton"),
+        seconds=arguments.seconds,
+        is_main=devices.is_main,
+    )
     parts = {"check": check, "seven": seven, "small": small, "scaling": scaling, "shard": sharded}
-    for name in arguments.parts.split(","):
-        if not report.has_time(name):
-            continue
-        start = time.perf_counter()
-        try:
-            parts[name](arguments, report, devices)
-        except Exception as error:  # one part's fault must not cost the others' measurements
-            report.note(name, f"FAILED: {type(error).__name__}: {error}")
-            import traceback
-
-            traceback.print_exc()
-        report.note(name, f"took {time.perf_counter() - start:.0f} s")
-        free()
-    report.close()
+    report.run(arguments.parts, parts, arguments, report, devices)
 
 
-class Report:
-    """Collects rows and notes, and writes them after each."""
-
-    def __init__(self, directory: Path, devices: Devices, seconds: float) -> None:
-        self._end = time.perf_counter() + seconds
-        self.rows: list[dict[str, Any]] = []
-        self.notes: list[str] = []
-        self.curves: dict[str, list[float]] = {}
-        self._directory, self._devices = directory, devices
-        self.matmul = matmul_rate()
-        self.machine = f"{machine()}, {found('torch', 'transformers', 'peft', 'accelerate', 'triton')}"
-        self.note("machine", f"{self.machine}; matmul {self.matmul / 1e12:.0f} TFLOP/s (8192 cubed, bfloat16)")
-
-    def has_time(self, what: str) -> bool:
-        """Whether to begin another measurement; what is left out is noted."""
-        if time.perf_counter() < self._end:
-            return True
-        self.note(what, "left out, no time left")
-        return False
-
-    def row(self, part: str, what: str, speed: float, limit: float, **more: Any) -> None:
-        peak = peak_gib()
-        self.rows.append(
-            {"part": part, "what": what, "tokens_per_second": speed, "limit": limit, "peak_gib": peak} | more
-        )
-        print(self.rows[-1], flush=True)
-        self._write()
-
-    def note(self, part: str, text: str) -> None:
-        self.notes.append(f"{part}: {text}")
-        print(self.notes[-1], flush=True)
-        self._write()
-
-    def table(self) -> str:
-        lines = [
-            "| part | what | tokens/s | of the Trainer's | of the matmul rate | GiB |",
-            "|---|---|---:|---:|---:|---:|",
-        ]
-        for row in self.rows:
-            peers = [other for other in self.rows if other["part"] == row["part"] and other.get("peer")]
-            ratio = f"{row['tokens_per_second'] / peers[0]['tokens_per_second']:.2f}" if peers else ""
-            share_of_rate = f"{row['tokens_per_second'] / row['limit']:.1%}"
-            cells = (
-                row["part"],
-                row["what"],
-                f"{row['tokens_per_second']:,.0f}",
-                ratio,
-                share_of_rate,
-                f"{row['peak_gib']:.1f}",
-            )
-            lines.append(f"| {' | '.join(cells)} |")
-        return "\n".join([*lines, "", *(f"- {note}" for note in self.notes)]) + "\n"
-
-    def close(self) -> None:
-        if self._devices.is_main:
-            print(self.table())
-
-    def _write(self) -> None:
-        if self._devices.is_main:
-            self._directory.mkdir(parents=True, exist_ok=True)
-            suffix = "" if self._devices.count == 1 else f"-{self._devices.count}"
-            body = {
-                "machine": self.machine,
-                "matmul": self.matmul,
-                "rows": self.rows,
-                "notes": self.notes,
-                "curves": self.curves,
-            }
-            (self._directory / f"training_gpu{suffix}.json").write_text(json.dumps(body, indent=1))
-            (self._directory / f"training_gpu{suffix}.md").write_text(self.table())
+def table(rows: list[dict[str, Any]]) -> list[str]:
+    cells = []
+    for row in rows:
+        ratio = gpu.times_peer(row, rows, "tokens_per_second")
+        speeds = {"tokens/s": f"{row['tokens_per_second']:,.0f}", "of the Trainer's": f"{ratio:.2f}" if ratio else ""}
+        speeds["of the matmul rate"] = f"{row['tokens_per_second'] / row['limit']:.1%}"
+        cells.append({"part": row["part"], "what": row["what"], **speeds, "GiB": f"{row['peak_gib']:.1f}"})
+    return gpu.columns(cells)
 
 
 def limit_of(report: Report, model: Any, examples: Sequence[TrainingExample]) -> float:
     """Tokens a second if every operation ran at the matmul rate, the head counted where there are labels."""
     plain = model.get_base_model() if hasattr(model, "get_base_model") else model
-    return report.matmul / training_operations(plain, examples)
+    return report.matmul / gpu.training_operations(plain, examples)
 
 
 # --- data and models
@@ -184,9 +110,7 @@ def make_data(path: Path) -> None:
             item = items[index]
             row = {"source": family, "record_id": f"{family}-{index:04d}", "role": "source"}
             rows.append(row | {"prompt": item["question"], "completion": str(item["answer"])})
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    print(f"{len(rows)} rows, {path.stat().st_size:,} bytes: {path}")
+    write_rows(path, rows)
 
 
 def stripped(model: Any) -> Any:
@@ -211,26 +135,15 @@ def time_ours(
     learner: Learner, examples: Sequence[TrainingExample], config: TrainingConfig, devices: Devices, steps: int
 ) -> tuple[float, list[float]]:
     """Tokens a second over the median step, all devices together, and the losses: the loop's own work per step."""
-    lengths = [example.length for example in examples]
-    plan = plan_steps(examples, config)[: steps + WARM_STEPS]
     events, losses, tokens = [], [], []
-    for number, step in enumerate(plan):
-        own = share(step.members, lengths, devices.count)[devices.rank]
-        response_tokens = sum(examples[i].response_length for i in step.members)
-        loss = learner.gradients(learner.batches(examples, own), response_tokens)
-        devices.add_up([*(factor.gradient for factor in learner.factors), loss])
-        factor = rate_factor(number, len(plan), warmup_steps(len(plan), config.warmup_fraction), config.schedule)
-        learner.update(config.factor_rates(config.learning_rate * factor))
+    for count, loss in own_steps(learner, examples, config, steps + WARM_STEPS, devices=devices):
         losses.append(loss.clone())
-        tokens.append(sum(lengths[i] for i in step.members))
+        tokens.append(count)
         events.append(torch.cuda.Event(enable_timing=True))
         events[-1].record()
     torch.cuda.synchronize()
-    rates = [
-        1e3 * count / before.elapsed_time(after)
-        for count, before, after in zip(tokens[1:], events, events[1:], strict=False)
-    ]
-    return statistics.median(rates[WARM_STEPS - 1 :]), [value.item() for value in losses]
+    stamps = [events[0].elapsed_time(event) / 1e3 for event in events]
+    return median(step_rates(tokens, stamps, WARM_STEPS)), [value.item() for value in losses]
 
 
 def run_trainer(
@@ -243,9 +156,7 @@ def run_trainer(
     total: int | None = None,
 ) -> tuple[float, list[float], Any]:
     """transformers' Trainer on a peft model, padded: tokens a second over the median step, losses, the model."""
-    from peft.optimizers import create_loraplus_optimizer
-    from torch.utils.data import SequentialSampler
-    from transformers import Trainer, TrainerCallback, TrainingArguments, get_cosine_schedule_with_warmup
+    from transformers import Trainer, TrainingArguments, get_cosine_schedule_with_warmup
 
     adapted = add_adapter(model, config, "benchmark")
     adapted.train()
@@ -266,27 +177,14 @@ def run_trainer(
         labels = pad([f["labels"] for f in features], batch_first=True, padding_value=-100)
         return {"input_ids": ids, "attention_mask": mask, "labels": labels}
 
-    stamps, losses = [], []
+    stamps: list[float] = []
+    losses: list[float] = []
 
-    class Stamps(TrainerCallback):  # type: ignore[misc]
-        def on_step_end(self, *_args: Any, **_kwargs: Any) -> None:
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            stamps.append(time.perf_counter())
+    def stamp() -> None:
+        gpu.wait_for_cards()
+        stamps.append(time.perf_counter())
 
-        def on_log(self, _args: Any, _state: Any, _control: Any, logs: Any = None, **_kwargs: Any) -> None:
-            if logs and "loss" in logs:
-                losses.append(float(logs["loss"]))
-
-    class Ordered(Trainer):  # type: ignore[misc]
-        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-            return SequentialSampler(train_dataset if train_dataset is not None else self.train_dataset)
-
-    a_rate, _ = config.factor_rates(config.learning_rate)
-    optimizer = create_loraplus_optimizer(
-        adapted, torch.optim.AdamW, lr=a_rate, loraplus_lr_ratio=config.learning_rate_ratio, loraplus_weight_decay=0.0
-    )
-    optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
+    optimizer = gpu.lora_plus(adapted, config)
     planned = total or steps
     warmup = warmup_steps(planned, config.warmup_fraction)
     schedule = get_cosine_schedule_with_warmup(optimizer, warmup, planned)
@@ -304,18 +202,17 @@ def run_trainer(
         remove_unused_columns=False,
         max_grad_norm=config.max_grad_norm or 0.0,
     )
-    trainer = Ordered(
+    trainer = gpu.in_order(Trainer)(
         model=adapted,
         args=arguments,
         data_collator=collate,
         train_dataset=rows,
-        callbacks=[Stamps()],
+        callbacks=[gpu.stamping(stamp, losses)],
         optimizers=(optimizer, schedule),
     )
     trainer.train()
     tokens = [sum(examples[i].length for i in step.members) for step in plan]
-    rates = [count / (b - a) for count, a, b in zip(tokens[1:], stamps, stamps[1:], strict=False)]
-    return statistics.median(rates[WARM_STEPS - 1 :] or rates), losses, adapted
+    return median(step_rates(tokens, stamps, WARM_STEPS)), losses, adapted
 
 
 # --- parts
@@ -358,7 +255,7 @@ def check(_arguments: argparse.Namespace, report: Report, _devices: Devices) -> 
     for name, (dtype, execution, bound) in ways.items():
         if not report.has_time(f"check, {name}"):
             continue
-        with part_of(report, f"check, {name}"):
+        with report.part(f"check, {name}"):
             learner = Learner(random_model(shape, dtype=dtype), "check", config, execution)
             prepared(learner.model)
             first = ours(learner, examples, tokens)
@@ -369,7 +266,7 @@ def check(_arguments: argparse.Namespace, report: Report, _devices: Devices) -> 
             packed = "packed" if learner.packs_sequences else "padded"
             report.note("check", f"{name} ({packed}): error {error:.2e} {verdict}; same bits again: {same}")
         free()
-    with part_of(report, "check, deterministic"):
+    with report.part("check, deterministic"):
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
         bits = []
@@ -385,17 +282,6 @@ def check(_arguments: argparse.Namespace, report: Report, _devices: Devices) -> 
     torch.use_deterministic_algorithms(False)
 
 
-@contextmanager
-def part_of(report: Report, name: str) -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:
-        import traceback
-
-        traceback.print_exc()
-        report.note(name, f"FAILED: {type(error).__name__}: {str(error)[:400]}")
-
-
 def prepared(model: Any) -> Any:
     """B away from zero, by a function of its place alone, so that A has gradients."""
     for name, parameter in model.named_parameters():
@@ -407,7 +293,7 @@ def prepared(model: Any) -> Any:
 
 def ours(learner: Learner, examples: Sequence[TrainingExample], tokens: int) -> dict[str, torch.Tensor]:
     learner.gradients(learner.batches(examples, range(len(examples))), tokens)
-    return {name: p.grad.float().clone() for name, p in learner.model.named_parameters() if p.requires_grad}
+    return named_gradients(learner.model)
 
 
 def reference_gradients(
@@ -421,7 +307,7 @@ def reference_gradients(
             logits = reference(input_ids=ids, use_cache=False).logits[0, example.prompt_length - 1 : -1]
         loss = torch.nn.functional.cross_entropy(logits.float(), ids[0, example.prompt_length :], reduction="sum")
         (loss / tokens).backward()
-    return {name: p.grad.float().clone() for name, p in reference.named_parameters() if p.requires_grad}
+    return named_gradients(reference)
 
 
 def relative_error(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> float:
@@ -441,14 +327,12 @@ def seven(arguments: argparse.Namespace, report: Report, devices: Devices) -> No
     examples = synthetic(config.batch_size * steps, SEVEN["vocab_size"], mean=233)
     model = random_model(SEVEN)
     free()
-    with part_of(report, "seven, Trainer"):
+    with report.part("seven, Trainer"):
         speed, losses, adapted = run_trainer(model, examples, config, micro_batch=8, steps=min(steps, 7))
         limit = limit_of(report, adapted, examples)
-        report.row("seven", "Trainer + peft, padded, micro-batch 8", speed, limit, peer=True)
+        report.row("seven", "Trainer + peft, padded, micro-batch 8", tokens_per_second=speed, limit=limit, peer=True)
         report.curves["seven Trainer"] = losses
         del adapted
-    model = stripped(model)
-    free()
     ways = {
         "ours": Execution(),
         "ours, projections apart": Execution(fuse=False),
@@ -456,36 +340,37 @@ def seven(arguments: argparse.Namespace, report: Report, devices: Devices) -> No
         "ours, gradient checkpointing": Execution(gradient_checkpointing=True),
     }
     for name, execution in ways.items():
-        if not report.has_time(name):
-            continue
-        with part_of(report, f"seven, {name}"):
-            torch._dynamo.reset()
-            learner = Learner(model, "seven", config, execution)
-            start = time.perf_counter()
-            speed, losses = time_ours(learner, examples, config, devices, arguments.timed)
-            seconds = time.perf_counter() - start
-            limit = limit_of(report, learner.model, examples)
-            report.row("seven", name, speed, limit, seconds_in_all=seconds, packed=learner.packs_sequences)
-            report.curves[f"seven {name}"] = losses
-            if arguments.profile and name == "ours":
-                profile(report, arguments.output, learner, examples, config, devices)
-            del learner
         model = stripped(model)
-        free()
+        time_way(arguments, report, "seven", name, model, examples, config, execution, devices, arguments.timed)
     compare_curves(report, "seven", "seven Trainer", "seven ours")
 
 
-def profile(
-    report: Report, output: Path, learner: Learner, examples: Any, config: TrainingConfig, devices: Devices
+def time_way(
+    arguments: argparse.Namespace,
+    report: Report,
+    part: str,
+    name: str,
+    model: Any,
+    examples: Sequence[TrainingExample],
+    config: TrainingConfig,
+    execution: Execution,
+    devices: Devices,
+    steps: int,
 ) -> None:
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiler
-
-    with profiler(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiled:
-        time_ours(learner, examples, config, devices, 1)
-    table = profiled.key_averages().table(sort_by="self_cuda_time_total", row_limit=45, max_name_column_width=90)
-    (output / "profile_seven.txt").write_text(table)
-    report.note("seven", "profile written to profile_seven.txt")
+    """One way of ours, if there is time."""
+    if not report.has_time(name):
+        return
+    free()
+    with report.part(f"{part}, {name}"):
+        torch._dynamo.reset()
+        learner = Learner(model, part, config, execution)
+        seconds, (speed, losses) = gpu.timed(lambda: time_ours(learner, examples, config, devices, steps))
+        limit, packed = limit_of(report, learner.model, examples), learner.packs_sequences
+        report.row(part, name, tokens_per_second=speed, limit=limit, seconds_in_all=seconds, packed=packed)
+        report.curves.setdefault(f"{part} {name}", losses)
+        if arguments.profile and name == "ours":
+            work = lambda: time_ours(learner, examples, config, devices, 1)  # noqa: E731
+            gpu.profiled(work, arguments.output / f"profile_{part}.txt")
 
 
 def scaling(arguments: argparse.Namespace, report: Report, devices: Devices) -> None:
@@ -496,7 +381,10 @@ def scaling(arguments: argparse.Namespace, report: Report, devices: Devices) -> 
     speed, losses = time_ours(learner, examples, config, devices, arguments.timed)
     report.curves[f"scaling {devices.count}"] = losses
     report.row(
-        "scaling", f"ours on {devices.count} GPU", speed, limit_of(report, learner.model, examples) * devices.count
+        "scaling",
+        f"ours on {devices.count} GPU",
+        tokens_per_second=speed,
+        limit=limit_of(report, learner.model, examples) * devices.count,
     )
 
 
@@ -517,25 +405,31 @@ def sharded(arguments: argparse.Namespace, report: Report, devices: Devices) -> 
             stamps.append(time.perf_counter())
 
         with training_folder(devices) as where:
-            language_model = LanguageModel(model=model, tokenizer=None, identity={"name": "seven"}, context_length=None)
-            job = TrainingJob(
-                language_model=language_model,
-                examples=examples,
-                config=config,
-                execution=execution,
-                output_dir=where / name,
-                evidence={},
-            )
+            job = job_of(model, examples, config, execution, where / name)
             train(job, devices=devices, listener=listen)
         if devices.is_main:
             lengths = [sum(examples[i].length for i in step.members) for step in plan_steps(examples, config)]
             speed = sum(lengths[WARM_STEPS:-1]) / (stamps[-2] - stamps[WARM_STEPS - 1])
             limit = limit_of(report, model, examples) * devices.count
-            report.row("shard", f"{name}, {devices.count} GPUs", speed, limit)
+            report.row("shard", f"{name}, {devices.count} GPUs", tokens_per_second=speed, limit=limit)
             report.curves[f"shard {name}"] = losses
-        del language_model, job, model
+        del job, model
         free()
     compare_curves(report, "shard", "shard whole", "shard parted")
+
+
+def job_of(
+    model: Any, examples: Sequence[TrainingExample], config: TrainingConfig, execution: Execution, where: Path
+) -> TrainingJob:
+    language_model = LanguageModel(model=model, tokenizer=None, identity={"name": "benchmark"}, context_length=None)
+    return TrainingJob(
+        language_model=language_model,
+        examples=examples,
+        config=config,
+        execution=execution,
+        output_dir=where,
+        evidence={},
+    )
 
 
 @contextmanager
@@ -553,32 +447,32 @@ def training_folder(devices: Devices) -> Iterator[Path]:
 
 def small(arguments: argparse.Namespace, report: Report, devices: Devices) -> None:
     """SmolLM2 to the same steps on both sides: speed, loss curves, held-out loss."""
-    load: Callable[[], Any]
     if arguments.model is None:
         report.note("small", "no --model: random weights of SmolLM2's shape")
-        load = lambda: random_model(SMALL)  # noqa: E731
-    else:
-        load = lambda: pretrained(arguments.model)  # noqa: E731
     examples, held_out = small_data(arguments)
     mean = sum(e.length for e in examples) / len(examples)
     report.note("small", f"{len(examples)} examples of {mean:.0f} tokens on average, {len(held_out)} held out")
     steps = arguments.steps
     config = TrainingConfig(epochs=math.ceil(steps * 32 / len(examples)), learning_rate=2e-4)
     total = len(plan_steps(examples, config))
-    report.note("small", f"held-out loss before: {held_out_loss(load(), held_out):.4f}")
+    report.note("small", f"held-out loss before: {held_out_loss(small_model(arguments), held_out):.4f}")
     if report.has_time("small, train()"):
-        with part_of(report, "small, train()"):
-            through_the_product(arguments, report, devices, load(), examples, held_out, config)
+        with report.part("small, train()"):
+            through_the_product(arguments, report, devices, examples, held_out, config)
     for micro_batch in (32, 8):
         if not report.has_time(f"small, Trainer {micro_batch}"):
             continue
-        with part_of(report, f"small, Trainer {micro_batch}"):
+        with report.part(f"small, Trainer {micro_batch}"):
             speed, losses, adapted = run_trainer(
-                load(), examples, config, micro_batch=micro_batch, steps=steps, total=total
+                small_model(arguments), examples, config, micro_batch=micro_batch, steps=steps, total=total
             )
             limit = limit_of(report, adapted, examples)
             report.row(
-                "small", f"Trainer + peft, padded, micro-batch {micro_batch}", speed, limit, peer=micro_batch == 32
+                "small",
+                f"Trainer + peft, padded, micro-batch {micro_batch}",
+                tokens_per_second=speed,
+                limit=limit,
+                peer=micro_batch == 32,
             )
             report.curves[f"small Trainer {micro_batch}"] = losses
             if micro_batch == 32:
@@ -593,19 +487,9 @@ def small(arguments: argparse.Namespace, report: Report, devices: Devices) -> No
         "ours, not compiled, no graphs": Execution(compile=False, graphs=False),
     }
     for name, execution in ways.items():
-        if not report.has_time(name):
-            continue
-        with part_of(report, f"small, {name}"):
-            torch._dynamo.reset()
-            learner = Learner(load(), "small", config, execution)
-            count = steps - WARM_STEPS if name == "ours" else 12
-            start = time.perf_counter()
-            speed, losses = time_ours(learner, examples, config, devices, count)
-            seconds = time.perf_counter() - start
-            limit = limit_of(report, learner.model, examples)
-            report.row("small", name, speed, limit, seconds_in_all=seconds, packed=learner.packs_sequences)
-            del learner
-        free()
+        count = steps - WARM_STEPS if name == "ours" else 12
+        model = small_model(arguments)
+        time_way(arguments, report, "small", name, model, examples, config, execution, devices, count)
     compare_curves(report, "small", "small Trainer 32", "small ours")
     compare_curves(report, "small", "small Trainer 32", "small Trainer 8")
 
@@ -614,61 +498,47 @@ def through_the_product(
     arguments: argparse.Namespace,
     report: Report,
     devices: Devices,
-    model: Any,
     examples: Sequence[TrainingExample],
     held_out: Sequence[TrainingExample],
     config: TrainingConfig,
 ) -> None:
     """The whole of `train`, files included, in deterministic mode too; its losses are those of the curve."""
+    from peft import PeftModel
+
     where = Path("/tmp/training-gpu")
     for deterministic in (False, True):
         if not report.has_time("small, deterministic"):
             continue
         shutil.rmtree(where, ignore_errors=True)
         torch._dynamo.reset()
-        fresh = model if not deterministic else pretrained(arguments.model) if arguments.model else random_model(SMALL)
-        language_model = LanguageModel(model=fresh, tokenizer=None, identity={"name": "small"}, context_length=None)
+        fresh = small_model(arguments)
         stamps: list[float] = []
-        job = TrainingJob(
-            language_model=language_model,
-            examples=examples,
-            config=config,
-            execution=Execution(deterministic=deterministic),
-            output_dir=where,
-            evidence={},
-        )
+        job = job_of(fresh, examples, config, Execution(deterministic=deterministic), where)
         start = time.perf_counter()
         result = train(job, devices=devices, listener=lambda _report, stamps=stamps: stamps.append(time.perf_counter()))
         seconds = time.perf_counter() - start
-        lines = [json.loads(line) for line in result.log.read_text().splitlines()]
+        lines = read_rows(result.log)
         # the last two steps are looked at together, so the last one's stamp says nothing
         counted = sum(line["tokens"] for line in lines[WARM_STEPS:-1])
         speed = counted / (stamps[-2] - stamps[WARM_STEPS - 1])
         name = "ours, train()" + (", deterministic" if deterministic else "")
         limit = limit_of(report, fresh, examples)
-        report.row("small", name, speed, limit, seconds_in_all=seconds, steps=result.steps)
+        report.row("small", name, tokens_per_second=speed, limit=limit, seconds_in_all=seconds, steps=result.steps)
         if not deterministic:
             report.curves["small ours"] = [line["loss"] for line in lines]
-            adapted = with_adapter(arguments, result.adapter)
+            adapted = PeftModel.from_pretrained(small_model(arguments), str(result.adapter))  # as anyone loads it
             report.note("small", f"held-out loss after ours: {held_out_loss(adapted, held_out):.4f}")
         free()
 
 
-def with_adapter(arguments: argparse.Namespace, adapter: Path) -> Any:
-    """A fresh model with the adapter that was written, as anyone loads it."""
-    from peft import PeftModel
-
-    base = random_model(SMALL) if arguments.model is None else pretrained(arguments.model)
-    return PeftModel.from_pretrained(base, str(adapter))
-
-
-def pretrained(directory: Path) -> Any:
+def small_model(arguments: argparse.Namespace) -> Any:
+    """SmolLM2, or random weights of its shape."""
     from transformers import AutoModelForCausalLM
 
-    model = AutoModelForCausalLM.from_pretrained(
-        directory, dtype=torch.bfloat16, use_safetensors=True, local_files_only=True
-    )
-    return model.cuda().eval()
+    if arguments.model is None:
+        return random_model(SMALL)
+    options = {"dtype": torch.bfloat16, "use_safetensors": True, "local_files_only": True}
+    return AutoModelForCausalLM.from_pretrained(arguments.model, **options).cuda().eval()
 
 
 def small_data(arguments: argparse.Namespace) -> tuple[Sequence[TrainingExample], Sequence[TrainingExample]]:
@@ -679,8 +549,7 @@ def small_data(arguments: argparse.Namespace) -> tuple[Sequence[TrainingExample]
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(arguments.model, local_files_only=True)
-    rows = [json.loads(line) for line in arguments.data.read_text().splitlines()]
-    examples = encode_examples(rows, Encoder("alpaca", tokenizer), max_length=1024, too_long="cut")
+    examples = encode_examples(read_rows(arguments.data), Encoder("alpaca", tokenizer), max_length=1024, too_long="cut")
     held = set(range(0, len(examples), len(examples) // HELD_OUT))
     train_set = [example for index, example in enumerate(examples) if index not in held]
     # whole batches only: the Trainer doesn't stop a batch at the end of an epoch

@@ -10,7 +10,6 @@ on the same examples of 233 tokens on average, about as many tokens a step (`our
 a step, the others pack 2,048 tokens four times). Tokens are those of prompts and responses; padding never counts.
 
 - `trl`: SFTTrainer, padding-free, Liger's kernels, attention as transformers chooses it without flash-attn;
-- `trl_flex`: the same with transformers' flex attention;
 - `trl_varlen`: the same with torch's variable-length kernel put in, which is what flash-attn would give it;
 - `unsloth`: FastLanguageModel, its own gradient checkpointing off, packing;
 - `torchtune`: its LoRA recipe, packed, compiled.
@@ -25,20 +24,19 @@ import importlib.util
 import json
 import os
 import shutil
-import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT / "src"), str(Path(__file__).resolve().parent)]
+from measuring import OUTPUT, installed, read_rows
 
-SITES = {"trl": "hf", "trl_flex": "hf", "trl_varlen": "hf", "unsloth": "hf", "torchtune": "tune"}
+SITES = {"trl": "hf", "trl_varlen": "hf", "unsloth": "hf", "torchtune": "tune"}
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 PACKED = 2048
 RANK = 128
@@ -55,7 +53,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"], help="cpu makes the model tiny")
     parser.add_argument("--model", type=Path, default=Path("/dev/shm/seven"), help="where the model is written")
     parser.add_argument("--profile", action="store_true", help="write where the time of our steps goes")
-    parser.add_argument("--output", type=Path, default=Path(os.environ.get("OUT", "benchmarks/results")))
+    parser.add_argument("--output", type=Path, default=OUTPUT)
     given = parser.parse_args()
     if given.one:
         RUNS[given.one](given)
@@ -86,7 +84,7 @@ def run_apart(peer: str, given: argparse.Namespace) -> None:
 
 
 def table(path: Path) -> str:
-    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    rows = read_rows(path) if path.exists() else []
     lines = [
         "| what | tokens/s | spread | of the matmul rate | GiB | first loss | last |",
         "|---|--:|--:|--:|--:|--:|--:|",
@@ -148,13 +146,12 @@ class Bench:
         """Tokens of each step, as many as stamps; the first step's time isn't known."""
         import gpu
 
-        pairs = zip(tokens[1:], self.stamps, self.stamps[1:], strict=False)
-        rates = [count / (after - before) for count, before, after in pairs][WARM - 1 :]
-        speed = statistics.median(rates)
+        rates = gpu.step_rates(tokens, self.stamps, WARM)
+        speed = median(rates)
         row = {"what": what, "tokens_per_second": speed, "slowest": min(rates), "fastest": max(rates), "runs": rates}
         row |= {"share": speed * operations / self.matmul, "gib": gpu.peak_gib(), "losses": self.losses}
         row |= {"tokens": list(tokens), "matmul": self.matmul, "machine": gpu.machine(self.given.device)}
-        row |= {"packages": gpu.found("torch", "triton", "transformers", "peft", *packages)}
+        row |= {"packages": installed("torch", "triton", "transformers", "peft", *packages)}
         with (self.given.output / "training_peers.jsonl").open("a") as file:
             file.write(json.dumps(row) + "\n")
         print(row, flush=True)
@@ -166,30 +163,20 @@ def ours(given: argparse.Namespace, **options: Any) -> None:
 
     from calibudget.training.config import Execution
     from calibudget.training.learner import Learner
-    from calibudget.training.order import plan_steps, rate_factor, warmup_steps
 
     bench = Bench(given)
     learner = Learner(bench.model(), "seven", bench.config, Execution(**options))
     gpu.free()
-    plan = plan_steps(bench.examples, bench.config)[: bench.steps]
-
-    def steps(some: Any) -> Iterator[None]:
-        for number, step in some:
-            members = step.members
-            responses = sum(bench.examples[i].response_length for i in members)
-            loss = learner.gradients(learner.batches(bench.examples, members), responses)
-            rate = rate_factor(number, len(plan), warmup_steps(len(plan), bench.config.warmup_fraction), "cosine")
-            learner.update(bench.config.factor_rates(bench.config.learning_rate * rate))
-            bench.losses.append(loss.item())
-            yield
-
-    for _ in steps(enumerate(plan)):
+    tokens = []
+    for count, loss in gpu.own_steps(learner, bench.examples, bench.config, bench.steps):
+        bench.losses.append(loss.item())
         bench.stamp()
-    tokens = [sum(bench.examples[i].length for i in step.members) for step in plan]
+        tokens.append(count)
     name = ", ".join(["ours", *(f"{key}={value}" for key, value in options.items())])
     bench.row(name, tokens, gpu.training_operations(learner.model.get_base_model(), bench.examples), ())
     if given.profile:
-        profile(lambda: list(steps([(1, plan[1])])), given.output / f"profile_{name.replace(', ', '_')}.txt")
+        one = gpu.own_steps(learner, bench.examples, bench.config, 1, planned=bench.steps)
+        gpu.profiled(lambda: list(one), given.output / f"profile_{name.replace(', ', '_')}.txt")
 
 
 def ours_small(given: argparse.Namespace) -> None:
@@ -247,76 +234,51 @@ def ours_small(given: argparse.Namespace) -> None:
     print({"one shape again and again": 20 * tokens[seen] / host}, flush=True)
     encode, _ = gpu.timed(lambda: [learner.batches(examples, plan[seen].members) for _ in range(20)])
     print({"of which making the batch, s a step": encode / 20, "step, s": host / 20}, flush=True)
-    profile(lambda: [step(seen) for _ in range(3)], given.output / "profile_small.txt")
-
-
-def profile(work: Any, path: Path) -> None:
-    from torch.profiler import ProfilerActivity
-    from torch.profiler import profile as profiler
-
-    with profiler(activities=[ProfilerActivity.CUDA, ProfilerActivity.CPU]) as profiled:
-        work()
-    averages = profiled.key_averages()
-    path.write_text(averages.table(sort_by="self_cuda_time_total", row_limit=60, max_name_column_width=110))
+    gpu.profiled(lambda: [step(seen) for _ in range(3)], given.output / "profile_small.txt")
 
 
 def ours_checkpointing(given: argparse.Namespace) -> None:
     ours(given, gradient_checkpointing=True)
 
 
-def trl(given: argparse.Namespace, attention: str | None = None) -> None:
+def trl(given: argparse.Namespace, *, varlen: bool = False) -> None:
     """TRL's SFTTrainer with Liger-Kernel on the same 32 examples a step, LoRA+ by peft's own optimizer."""
     import gpu
-    import torch
     from datasets import Dataset
     from peft import LoraConfig, get_peft_model
-    from peft.optimizers import create_loraplus_optimizer
-    from torch.utils.data import SequentialSampler
     from transformers import get_cosine_schedule_with_warmup
     from trl import SFTConfig, SFTTrainer
 
     bench = Bench(given)
     ordered = bench.in_order()
-    rows = [
-        {"input_ids": e.ids.tolist(), "labels": [-100] * e.prompt_length + e.ids[e.prompt_length :].tolist()}
-        for e in ordered
-    ]
+    rows = [{"input_ids": e.ids.tolist(), "labels": labels_of(e)} for e in ordered]
     model = bench.model()
-    collator = None
-    if attention == "varlen":
+    if varlen:
         from calibudget.training.layers import register
 
         model.set_attn_implementation(register(kernel=not bench.on_cpu))
-        collator = flattened
-    elif attention:
-        model.set_attn_implementation(attention)
     adapted = get_peft_model(model, LoraConfig(r=RANK, lora_alpha=RANK, target_modules=TARGETS, task_type="CAUSAL_LM"))
-    a_rate, _ = bench.config.factor_rates(bench.config.learning_rate)
-    optimizer = create_loraplus_optimizer(
-        adapted, torch.optim.AdamW, lr=a_rate, loraplus_lr_ratio=8.0, loraplus_weight_decay=0.0, fused=not bench.on_cpu
-    )
-    optimizer.param_groups[:] = [group for group in optimizer.param_groups if group["params"]]
-
-    class Ordered(SFTTrainer):  # type: ignore[misc]
-        def _get_train_sampler(self, train_dataset: Any = None) -> Any:
-            return SequentialSampler(train_dataset if train_dataset is not None else self.train_dataset)
-
-    trainer = Ordered(
+    optimizer = gpu.lora_plus(adapted, bench.config, fused=not bench.on_cpu)
+    trainer = gpu.in_order(SFTTrainer)(
         model=adapted,
         args=settings(SFTConfig, bench, liger=True, per_device_train_batch_size=32, padding_free=True, max_length=None),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer_of(bench),
         optimizers=(optimizer, get_cosine_schedule_with_warmup(optimizer, 1, bench.steps)),
-        callbacks=[stamping(bench)],
+        callbacks=[gpu.stamping(bench.stamp, bench.losses)],
     )
-    if collator is not None:
-        trainer.data_collator = collator
+    if varlen:
+        trainer.data_collator = flattened
     gpu.free()
     trainer.train()
     tokens = [sum(e.length for e in ordered[n : n + 32]) for n in range(0, len(ordered), 32)]
     base = adapted.get_base_model()
-    name = f"TRL + Liger-Kernel, padding-free, {attention or base.config._attn_implementation}"
+    name = f"TRL + Liger-Kernel, padding-free, {'varlen' if varlen else base.config._attn_implementation}"
     bench.row(name, tokens, gpu.training_operations(base, bench.examples), ("trl", "liger-kernel", "accelerate"))
+
+
+def labels_of(example: Any) -> list[int]:
+    return [-100] * example.prompt_length + example.ids[example.prompt_length :].tolist()
 
 
 def flattened(features: list[dict[str, Any]]) -> dict[str, Any]:
@@ -358,20 +320,6 @@ def settings(kind: Any, bench: Bench, *, liger: bool, **more: Any) -> Any:
     )
 
 
-def stamping(bench: Bench) -> Any:
-    from transformers import TrainerCallback
-
-    class Stamps(TrainerCallback):  # type: ignore[misc]
-        def on_step_end(self, *_args: Any, **_kwargs: Any) -> None:
-            bench.stamp()
-
-        def on_log(self, _args: Any, _state: Any, _control: Any, logs: Any = None, **_kwargs: Any) -> None:
-            if logs and "loss" in logs:
-                bench.losses.append(float(logs["loss"]))
-
-    return Stamps()
-
-
 def tokenizer_of(bench: Bench) -> Any:
     """Words for all ids; ids come ready, so that it is there for its padding token alone."""
     from tokenizers import Tokenizer, models, pre_tokenizers
@@ -386,11 +334,7 @@ def tokenizer_of(bench: Bench) -> Any:
 
 
 def trl_varlen(given: argparse.Namespace) -> None:
-    trl(given, "varlen")
-
-
-def trl_flex(given: argparse.Namespace) -> None:
-    trl(given, "flex_attention")
+    trl(given, varlen=True)
 
 
 def written_model(bench: Bench) -> Path:
@@ -402,10 +346,6 @@ def written_model(bench: Bench) -> Path:
         tokenizer_of(bench).save_pretrained(folder)
         (folder / "done").touch()
     return folder
-
-
-def write_model(given: argparse.Namespace) -> None:
-    written_model(Bench(given))
 
 
 def unsloth(given: argparse.Namespace) -> None:
@@ -439,10 +379,7 @@ def unsloth(given: argparse.Namespace) -> None:
         use_gradient_checkpointing=False,
     )
     ordered = bench.in_order()
-    rows = [
-        {"input_ids": e.ids.tolist(), "labels": [-100] * e.prompt_length + e.ids[e.prompt_length :].tolist()}
-        for e in ordered
-    ]
+    rows = [{"input_ids": e.ids.tolist(), "labels": labels_of(e)} for e in ordered]
     seen: list[int] = []
 
     class Counting(SFTTrainer):  # type: ignore[misc]
@@ -465,7 +402,7 @@ def unsloth(given: argparse.Namespace) -> None:
         ),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
-        callbacks=[stamping(bench)],
+        callbacks=[gpu.stamping(bench.stamp, bench.losses)],
     )
     if not trainer.args.packing:
         print("packing was turned off", flush=True)
@@ -506,7 +443,7 @@ def tune_dataset(_tokenizer: Any, **_options: Any) -> Any:
 
         def __getitem__(self, index: int) -> dict[str, list[int]]:
             e = self.rows[index]
-            return {"tokens": e.ids.tolist(), "labels": [-100] * e.prompt_length + e.ids[e.prompt_length :].tolist()}
+            return {"tokens": e.ids.tolist(), "labels": labels_of(e)}
 
     return PackedDataset(Rows(), max_seq_len=BENCH[0].packed, padding_idx=3)
 
@@ -611,9 +548,8 @@ def batches_of(packs: Sequence[Any], size: int) -> list[Sequence[Any]]:
     return [packs[n : n + size] for n in range(0, len(packs) - size + 1, size)]
 
 
-RUNS = {"ours": ours, "ours_checkpointing": ours_checkpointing, "trl": trl, "trl_flex": trl_flex}
-RUNS |= {"ours_small": ours_small}
-RUNS |= {"trl_varlen": trl_varlen, "unsloth": unsloth, "torchtune": torchtune, "write_model": write_model}
+RUNS = {"ours": ours, "ours_checkpointing": ours_checkpointing, "ours_small": ours_small, "trl": trl}
+RUNS |= {"trl_varlen": trl_varlen, "unsloth": unsloth, "torchtune": torchtune}
 
 if __name__ == "__main__":
     with suppress(KeyboardInterrupt):

@@ -22,25 +22,22 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
-
-from training_gpu import run_trainer
+from gpu import named_gradients, own_steps
+from measuring import read_rows
+from training_gpu import ours, run_trainer
 
 from calibudget.lm.loading import LanguageModel, load_model
 from calibudget.training.adapter import add_adapter
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import TrainingExample, encode_examples, padded_batch
 from calibudget.training.learner import Learner
-from calibudget.training.order import plan_steps, rate_factor, warmup_steps
+from calibudget.training.order import plan_steps
 
 PLAIN: dict[str, Any] = {"pack": False, "fuse": False, "compile": False, "graphs": False}
 #: How each way is run: its side, its precision, and options of ours.
@@ -99,23 +96,9 @@ def run_way(way: str, arguments: argparse.Namespace) -> dict[str, Any]:
         )
     else:
         execution = execution_of(arguments, **options)
-        losses = run_ours(base.model, examples, config, execution, arguments.steps)
+        learner = Learner(base.model, "embedded", config, execution)
+        losses = [loss.item() for _, loss in own_steps(learner, examples, config, arguments.steps, planned=PLANNED)]
     return {"way": way, "seed": arguments.seed, "losses": losses, "seconds": time.perf_counter() - start}
-
-
-def run_ours(
-    model: Any, examples: Sequence[TrainingExample], config: TrainingConfig, execution: Execution, steps: int
-) -> list[float]:
-    """Losses of the first steps of a longer schedule."""
-    learner = Learner(model, "embedded", config, execution)
-    warmup = warmup_steps(PLANNED, config.warmup_fraction)
-    losses = []
-    for number, step in enumerate(plan_steps(examples, config)[:steps]):
-        tokens = sum(examples[index].response_length for index in step.members)
-        losses.append(learner.gradients(learner.batches(examples, step.members), tokens).item())
-        factor = rate_factor(number, PLANNED, warmup, config.schedule)
-        learner.update(config.factor_rates(config.learning_rate * factor))
-    return losses
 
 
 def execution_of(arguments: argparse.Namespace, **options: Any) -> Execution:
@@ -138,7 +121,7 @@ def config_of(arguments: argparse.Namespace) -> TrainingConfig:
 
 def read(base: LanguageModel, arguments: argparse.Namespace) -> list[TrainingExample]:
     """Short examples."""
-    rows = [json.loads(line) for line in arguments.data.read_text().splitlines()]
+    rows = read_rows(arguments.data)
     rows = [row for row in rows if len(row["prompt"]) + len(row["completion"]) <= CHARACTERS][::4]
     encoded = encode_examples(rows, base.encoder("alpaca"), max_length=4096, too_long="refuse")
     return [example for example in encoded if example.length <= LONGEST]
@@ -189,10 +172,8 @@ def compare_gradients(arguments: argparse.Namespace) -> str:
 
 
 def own_gradients(learner: Learner, examples: Sequence[TrainingExample], members: Sequence[int]) -> Gradients:
-    tokens = sum(examples[index].response_length for index in members)
-    learner.gradients(learner.batches(examples, members), tokens)
-    named = learner.model.named_parameters()
-    return {name: parameter.grad.clone() for name, parameter in named if parameter.requires_grad}
+    chosen = [examples[index] for index in members]
+    return ours(learner, chosen, sum(example.response_length for example in chosen))
 
 
 def autocast_gradients(model: Any, examples: Sequence[TrainingExample], members: Sequence[int]) -> Gradients:
@@ -213,7 +194,7 @@ def autocast_gradients(model: Any, examples: Sequence[TrainingExample], members:
             num_items_in_batch=sum(example.response_length for example in chosen),
         )
     output.loss.backward()
-    return {name: parameter.grad.clone() for name, parameter in model.named_parameters() if parameter.requires_grad}
+    return named_gradients(model)
 
 
 def errors(found: Gradients, wanted: Gradients) -> list[str]:
