@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Any, Final
 
 import torch
 
@@ -20,6 +21,7 @@ from calibudget.records import Record, Score
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.scorer import CalibrationItem, to_scores
 from calibudget.tasks.answers import AnswerSpec
+from calibudget.training.adapter import start_factors
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import Role, TrainingExample, encode_examples
 from calibudget.training.layers import FactorLinear
@@ -52,6 +54,35 @@ class Trained:
     seconds: float
 
 
+class LastingLearner(Learner):
+    """A learner of which one training follows the other; everything compiled and captured stays."""
+
+    def __init__(self, model: Any, name: str, config: TrainingConfig, execution: Execution) -> None:
+        self._own_attention: str = model.config._attn_implementation
+        super().__init__(model, name, config, execution)
+
+    def restart(self, seed: int) -> None:
+        """Put the factors and the optimizer back to where training starts, with another seed."""
+        start_factors(self.model, seed)
+        for factor in self.factors:
+            for moment in self._moments(factor.values).values():
+                moment.zero_()
+
+    @contextmanager
+    def as_loaded(self) -> Iterator[None]:
+        """While the block runs, the model's layers and attention are its own again, as scoring wants them."""
+        model = self.model.get_base_model()
+        attention_used = model.config._attn_implementation
+        prepared = {module: vars(module).pop("forward") for module in model.modules() if "forward" in vars(module)}
+        model.set_attn_implementation(self._own_attention)
+        try:
+            yield
+        finally:
+            for module, forward in prepared.items():
+                module.forward = forward
+            model.set_attn_implementation(attention_used)
+
+
 class Lab:
     """A model, its learner and its scorer.
 
@@ -75,7 +106,7 @@ class Lab:
         self.language_model = language_model
         self._config = config
         self._encoder = language_model.encoder("alpaca", max_length=None)
-        self._learner = Learner(
+        self._learner = LastingLearner(
             language_model.model, str(language_model.identity.get("name", "model")), config, execution
         )
         with self._learner.as_loaded():

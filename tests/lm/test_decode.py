@@ -73,10 +73,12 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     calls = []
 
-    def attention(query: Any, key: Any, value: Any, rooms: Any, used: Any, *, scale: Any, window: Any) -> Any:
+    def attention(
+        query: Any, key: Any, value: Any, starts: Any, _longest: Any, *, scale: Any, window: Any, used: Any
+    ) -> Any:
         calls.append(len(used))
         outputs = []
-        for row, (start, count) in enumerate(zip(rooms.ends[:-1].tolist(), used.tolist(), strict=True)):
+        for row, (start, count) in enumerate(zip(starts[1][:-1].tolist(), used.tolist(), strict=True)):
             seen = slice(start + max(0, count - (window or count)), start + count)
             states = (query[row][:, None], key[seen].transpose(0, 1), value[seen].transpose(0, 1))
             outputs.append(
@@ -84,8 +86,8 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             )
         return torch.stack(outputs)
 
-    monkeypatch.setattr(cached, "has_kernel", lambda _: True)
-    monkeypatch.setattr(cached, "newest_attention", attention)
+    monkeypatch.setattr(cached, "kernel_takes", lambda _: True)
+    monkeypatch.setattr(cached, "varlen_attention", attention)
     return calls
 
 

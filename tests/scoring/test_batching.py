@@ -6,11 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibudget.scoring.local import Load, cut, plan_batches
+from calibudget.lm.encoding import Encoded
+from calibudget.records import Record
+from calibudget.scoring.local import cut, plan_batches
+from calibudget.scoring.scorer import CalibrationItem, Work
+from calibudget.tasks.answers import AnswerSpec
 
 
-def load(tokens: Any, limit: int = 32, name: int = 0, response_tokens: int = 1, source: str = "s") -> Any:
-    return Load(tokens=tokens, response_tokens=response_tokens, limit=limit, source=source, record_id=f"{name:05d}")
+def load(tokens: int, limit: int = 32, name: int = 0, response_tokens: int = 1) -> Work:
+    record = Record(
+        source="s", record_id=f"{name:05d}", prompt_hash="", prompt=(), completion="", answer=None, original={}
+    )
+    example = Encoded(prompt_ids=(1,) * (tokens - response_tokens), response_ids=(1,) * response_tokens)
+    item = CalibrationItem(record=record, answer=AnswerSpec(kind="exact"))
+    return Work(item=item, example=example, limit=limit, opened="")
 
 
 def test_items_decoded_equally_far_go_together() -> None:
@@ -28,7 +37,7 @@ def test_batches_part_the_items_and_ignore_their_order(shapes: Any, bound: Any) 
     loads = [load(tokens, limit, i) for i, (tokens, limit) in enumerate(shapes)]
     batches = plan_batches(loads, bound)
     assert sorted(i for batch in batches for i in batch) == list(range(len(loads)))
-    assert all(len(batch) == 1 or sum(loads[i].tokens for i in batch) <= bound for batch in batches)
+    assert all(len(batch) == 1 or sum(loads[i].example.total_length for i in batch) <= bound for batch in batches)
     order = sorted(range(len(loads)), key=lambda i: i * 7919 % 61)
     again = plan_batches([loads[i] for i in order], bound)
     assert [tuple(order[i] for i in batch) for batch in again] == batches

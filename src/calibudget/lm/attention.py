@@ -34,15 +34,20 @@ _PARAMETERS: Final = frozenset() if varlen_attn is None else frozenset(inspect.s
 _LARGEST_HEAD: Final = 256
 
 
-def has_kernel(states: Tensor) -> bool:
-    """Whether the kernel takes states (…, D) of this device, dtype and head size."""
+def has_kernel(device: torch.device, dtype: torch.dtype, head_size: int) -> bool:
+    """Whether torch's variable-length kernel runs here."""
     return (
         "window_size" in _PARAMETERS
-        and states.is_cuda
-        and states.dtype in (torch.bfloat16, torch.float16)
-        and states.shape[-1] <= _LARGEST_HEAD
-        and torch.cuda.get_device_capability(states.device) >= (8, 0)
+        and device.type == "cuda"
+        and dtype in (torch.bfloat16, torch.float16)
+        and head_size <= _LARGEST_HEAD
+        and torch.cuda.get_device_capability(device) >= (8, 0)
     )
+
+
+def kernel_takes(states: Tensor) -> bool:
+    """Whether the kernel takes states (…, D)."""
+    return has_kernel(states.device, states.dtype, states.shape[-1])
 
 
 def onto(values: Tensor, device: torch.device) -> Tensor:
@@ -82,11 +87,12 @@ def varlen_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    queries: Spans,
-    keys: Spans,
+    starts: tuple[Tensor, Tensor],
+    longest: tuple[int, int],
     *,
     scale: float | None,
     window: int | None,
+    used: Tensor | None = None,
 ) -> Tensor:
     """Causal attention inside each sequence, aligned at its end where it has more keys than queries.
 
@@ -94,60 +100,28 @@ def varlen_attention(
         query: shape (T, H, D).
         key: shape (K, G, D).
         value: shape (K, G, D).
-        queries: the sequences' queries.
-        keys: the sequences' keys.
+        starts: where queries and where keys start, and the end of the last, each of shape (S + 1,), int32.
+        longest: most queries and most keys of one sequence.
         scale: factor of the scores; None is the head size to the power -1/2.
         window: tokens that a token sees, itself included; None for all.
+        used: how many keys of each sequence count, the rest being room for more, shape (S,), int32; None for all.
 
     Returns:
         The output, shape (T, H, D).
     """
-    options: dict[str, object] = {"scale": scale, "window_size": (-1 if window is None else window - 1, 0)}
+    if used is not None:
+        # varlen_attn itself takes `seqused_k` from torch 2.12 on; this is the operator under it
+        left, right = (-1, -1) if window is None else (window - 1, 0)
+        options: dict[str, object] = {"window_size_left": left, "window_size_right": right, "seqused_k": used}
+        attend = torch.ops.aten._flash_attention_forward
+        return cast(Tensor, attend(query, key, value, *starts, *longest, 0.0, False, False, scale=scale, **options)[0])
+    options = {"scale": scale, "window_size": (-1 if window is None else window - 1, 0)}
     repeats = query.shape[1] // key.shape[1]
     if repeats > 1 and "enable_gqa" in _PARAMETERS:
         options["enable_gqa"] = True
     elif repeats > 1:
         key, value = key.repeat_interleave(repeats, dim=1), value.repeat_interleave(repeats, dim=1)
-    output = varlen_attn(query, key, value, queries.ends, keys.ends, queries.longest, keys.longest, **options)  # type: ignore[arg-type]
-    return cast(Tensor, output)
-
-
-def newest_attention(
-    query: Tensor, key: Tensor, value: Tensor, rooms: Spans, used: Tensor, *, scale: float | None, window: int | None
-) -> Tensor:
-    """Attention of one new token a sequence over the keys that its room holds so far; where `has_kernel` holds.
-
-    Args:
-        query: shape (S, H, D).
-        key: shape (N, G, D), the sequences' rooms end to end.
-        value: shape (N, G, D).
-        rooms: where the rooms begin.
-        used: how many keys of each there are, the new token's own included, shape (S,), int32.
-        scale: factor of the scores; None is the head size to the power -1/2.
-        window: tokens that a token sees, itself included; None for all.
-
-    Returns:
-        The output, shape (S, H, D).
-    """
-    ends = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
-    # varlen_attn itself takes `seqused_k` from torch 2.12 on; this is the operator under it
-    output = torch.ops.aten._flash_attention_forward(
-        query,
-        key,
-        value,
-        ends,
-        rooms.ends,
-        1,
-        rooms.longest,
-        0.0,
-        False,
-        False,
-        scale=scale,
-        window_size_left=-1 if window is None else window - 1,
-        window_size_right=-1 if window is None else 0,
-        seqused_k=used,
-    )[0]
-    return cast(Tensor, output)
+    return cast(Tensor, varlen_attn(query, key, value, *starts, *longest, **options))  # type: ignore[arg-type]
 
 
 #: Name under which the function stands in transformers' registry.
@@ -270,7 +244,7 @@ class Packed:
         return whole
 
     def _attend(self, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
-        if bounds.softcap is None and has_kernel(query):
+        if bounds.softcap is None and kernel_takes(query):
             return self._attend_at_once(query, key, value, bounds)
         return (self._attend_in_blocks if query.is_cuda else self._attend_by_parts)(query, key, value, bounds)
 
@@ -328,10 +302,10 @@ class Packed:
         own_query, own_key, own_value = (states[0].transpose(0, 1) for states in (query, key, value))
         if gather is not None:
             own_key, own_value = own_key[gather], own_value[gather]
-        output = varlen_attention(
-            own_query, own_key, own_value, queries, keys, scale=bounds.scale, window=bounds.window
-        )
-        return output[None]
+        starts, longest = (queries.ends, keys.ends), (queries.longest, keys.longest)
+        return varlen_attention(
+            own_query, own_key, own_value, starts, longest, scale=bounds.scale, window=bounds.window
+        )[None]
 
     @cached_property
     def spans(self) -> tuple[Spans, Spans, Tensor | None]:

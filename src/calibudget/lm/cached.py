@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name that every torch program uses
 
-from calibudget.lm.attention import Bounds, Packed, Spans, dense_attention, has_kernel, newest_attention, onto
+from calibudget.lm.attention import Bounds, Packed, Spans, dense_attention, kernel_takes, onto, varlen_attention
 
 #: Positions that a cache gains on CPU when it is full; on a GPU it has its final size from the start.
 _GROWTH: Final = 64
@@ -34,7 +34,7 @@ def take_over(layout: Packed, tokens: Sequence[Sequence[int]], ceilings: Sequenc
     Returns:
         A cache in the same order.
     """
-    snug = not layout.softcapped and all(has_kernel(states) for states in layout.keys.values())
+    snug = not layout.softcapped and all(kernel_takes(states) for states in layout.keys.values())
     return (Snug if snug else Filled)(layout, tokens, ceilings, release=release)
 
 
@@ -188,14 +188,16 @@ class Snug(Cached):
         places = rooms.ends[:-1] + lengths
         self.keys[layer].index_copy_(0, places, key[:, :, 0])
         self.values[layer].index_copy_(0, places, value[:, :, 0])
-        output = newest_attention(
+        newest = torch.arange(len(query) + 1, dtype=torch.int32, device=query.device)
+        output = varlen_attention(
             query[:, :, 0],
             self.keys[layer],
             self.values[layer],
-            rooms,
-            self._used[key.device],
+            (newest, rooms.ends),
+            (1, rooms.longest),
             scale=bounds.scale,
             window=bounds.window,
+            used=self._used[key.device],
         )
         return output[:, None]
 

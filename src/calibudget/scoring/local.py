@@ -12,10 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
-from operator import attrgetter
 from typing import Final
 
 import torch
@@ -23,50 +22,35 @@ import torch
 from calibudget.errors import ScoringError
 from calibudget.lm.attention import Packed
 from calibudget.lm.decode import Continuation, continue_greedily
-from calibudget.lm.encoding import Encoded, Encoder, Template
+from calibudget.lm.encoding import Encoder, Template
 from calibudget.lm.forward import TeacherForced, can_pack, plain_forward, teacher_forced
 from calibudget.lm.loading import LanguageModel
-from calibudget.scoring.scorer import ANSWER_LIMITS, CalibrationItem, Measurement, answer_limit
+from calibudget.scoring.scorer import ANSWER_LIMITS, CalibrationItem, Measurement, Work, encoded
 from calibudget.tasks.answers import PARSER_VERSION, answer_is_final
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Load:
-    """What one item weighs in a batch.
-
-    Attributes:
-        tokens: prompt and response tokens.
-        response_tokens: rows of logits.
-        limit: most tokens that may be decoded for it.
-        source: label of its source.
-        record_id: breaks ties.
-    """
-
-    tokens: int
-    response_tokens: int
-    limit: int
-    source: str
-    record_id: str
-
-
-def plan_batches(loads: Sequence[Load], batch_tokens: int) -> list[tuple[int, ...]]:
+def plan_batches(works: Sequence[Work], batch_tokens: int) -> list[tuple[int, ...]]:
     """Part items, given by index, into batches of at most `batch_tokens` tokens, in a fixed order.
 
     Items that may be decoded equally far go together, so that none waits long for another; then those of one source,
     whose prompts begin alike; then those of like length. A batch has at most a quarter of `batch_tokens` as rows of
     logits, which bounds its memory. An item that is larger than a bound has a batch of its own.
     """
-    order = sorted(range(len(loads)), key=lambda i: attrgetter("limit", "source", "tokens", "record_id")(loads[i]))
+
+    def key(index: int) -> tuple[int, str, int, str]:
+        work = works[index]
+        return work.limit, work.item.record.source, work.example.total_length, work.item.record.record_id
+
     batches: list[list[int]] = []
     tokens = rows = 0
-    for index in order:
-        load = loads[index]
-        full = tokens + load.tokens > batch_tokens or rows + load.response_tokens > batch_tokens // 4
-        if full or not batches:
+    for index in sorted(range(len(works)), key=key):
+        example = works[index].example
+        own, own_rows = example.total_length, len(example.response_ids)
+        if not batches or tokens + own > batch_tokens or rows + own_rows > batch_tokens // 4:
             batches.append([])
             tokens = rows = 0
         batches[-1].append(index)
-        tokens, rows = tokens + load.tokens, rows + load.response_tokens
+        tokens, rows = tokens + own, rows + own_rows
     return [tuple(batch) for batch in batches]
 
 
@@ -85,27 +69,6 @@ def cut(weights: Sequence[int], bound: int) -> list[range]:
 
 
 _BATCH_TOKENS: Final = {"cpu": 4096, "cuda": 32768, "mps": 4096, "xpu": 32768}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
-    """One item on its way: its ids, how far it may be decoded, and the mark of reasoning that its prompt opens."""
-
-    item: CalibrationItem
-    example: Encoded
-    limit: int
-    opened: str
-
-    @property
-    def load(self) -> Load:
-        """What it weighs in a batch."""
-        return Load(
-            tokens=self.example.total_length,
-            response_tokens=len(self.example.response_ids),
-            limit=self.limit,
-            source=self.item.record.source,
-            record_id=self.item.record.record_id,
-        )
 
 
 def _checked(item: CalibrationItem, _ids: torch.Tensor, logits: torch.Tensor) -> torch.Tensor:
@@ -187,7 +150,7 @@ class LocalScorer:
 
     def batches(self, items: Sequence[CalibrationItem]) -> list[tuple[int, ...]]:
         """See `Scorer`; sorted by how far items may be decoded, source, length and record id."""
-        return plan_batches([work.load for work in self._encode(items)], self._batch_tokens)
+        return plan_batches(self._encode(items), self._batch_tokens)
 
     def lengths(self, items: Sequence[CalibrationItem]) -> list[int]:
         """See `Scorer`."""
@@ -206,26 +169,17 @@ class LocalScorer:
         parts = [*self.measure(items[:half]), *self.measure(items[half:])]
         return [replace(measurement, batch_splits=measurement.batch_splits + 1) for measurement in parts]
 
-    def _encode(self, items: Sequence[CalibrationItem]) -> list[_Work]:
-        examples = self._encoder.encode_all([item.record for item in items])
-        return [
-            _Work(
-                item=item,
-                example=example,
-                limit=answer_limit(
-                    item.answer,
-                    example,
-                    max_new_tokens=self._max_new_tokens,
-                    early_end=self._early_end,
-                    context_length=self._language_model.context_length,
-                    otherwise=self._batch_tokens,
-                ),
-                opened=self._encoder.opened_reasoning(example),
-            )
-            for item, example in zip(items, examples, strict=True)
-        ]
+    def _encode(self, items: Sequence[CalibrationItem]) -> list[Work]:
+        return encoded(
+            items,
+            self._encoder,
+            max_new_tokens=self._max_new_tokens,
+            early_end=self._early_end,
+            context_length=self._language_model.context_length,
+            otherwise=self._batch_tokens,
+        )
 
-    def _measure(self, works: list[_Work]) -> list[Measurement]:
+    def _measure(self, works: list[Work]) -> list[Measurement]:
         if self._packs:
             examples = [work.example for work in works]
             results, layout = teacher_forced(self._model, examples, keep=any(work.limit for work in works))
@@ -243,7 +197,7 @@ class LocalScorer:
             for work, result, text in zip(works, results, texts, strict=True)
         ]
 
-    def _answers(self, works: list[_Work], results: list[TeacherForced], layout: Packed | None) -> list[str | None]:
+    def _answers(self, works: list[Work], results: list[TeacherForced], layout: Packed | None) -> list[str | None]:
         """The greedy texts: the forward settles some, the others are decoded, plainly where near ties leave doubt."""
         greedy = [
             None if result.doubtful else self._start(work, result) for work, result in zip(works, results, strict=True)
@@ -264,7 +218,7 @@ class LocalScorer:
         ]
 
     def _continued(
-        self, works: list[_Work], starts: Mapping[int, tuple[int, ...]], layout: Packed
+        self, works: list[Work], starts: Mapping[int, tuple[int, ...]], layout: Packed
     ) -> dict[int, tuple[int, ...] | None]:
         """What decoding makes of some works' starts over the forward's keys and values, None where it is in doubt."""
         places = list(starts)
@@ -277,19 +231,19 @@ class LocalScorer:
             found |= zip(chosen, texts, strict=True)
         return found
 
-    def _start(self, work: _Work, result: TeacherForced) -> tuple[int, ...]:
+    def _start(self, work: Work, result: TeacherForced) -> tuple[int, ...]:
         """What greedy decoding certainly gives: the agreed part of the reference and the model's next choice."""
         known = work.example.response_ids[: result.agreed]
         return (*known, *(() if result.next_id is None else (result.next_id,)))[: work.limit]
 
-    def _is_settled(self, work: _Work, start: tuple[int, ...]) -> bool:
+    def _is_settled(self, work: Work, start: tuple[int, ...]) -> bool:
         ends = len(start) == work.limit or not self._stop_ids.isdisjoint(start)
         return ends or self._is_final(work, start)
 
-    def _is_final(self, work: _Work, ids: Sequence[int]) -> bool:
+    def _is_final(self, work: Work, ids: Sequence[int]) -> bool:
         return self._early_end and answer_is_final(work.item.answer, self._text(work, ids))
 
-    def _continuation(self, work: _Work, part: int, start: tuple[int, ...]) -> Continuation:
+    def _continuation(self, work: Work, part: int, start: tuple[int, ...]) -> Continuation:
         return Continuation(
             example=work.example,
             part=part,
@@ -298,11 +252,11 @@ class LocalScorer:
             is_final=partial(self._is_final, work),
         )
 
-    def _text(self, work: _Work, ids: Sequence[int]) -> str:
+    def _text(self, work: Work, ids: Sequence[int]) -> str:
         end = next((i for i, token in enumerate(ids) if token in self._stop_ids), len(ids))
         return work.opened + self._encoder.decode(ids[:end])
 
-    def _generate(self, work: _Work) -> tuple[int, ...]:
+    def _generate(self, work: Work) -> tuple[int, ...]:
         """Plain greedy decoding of one example by transformers."""
         prompt = torch.tensor([work.example.prompt_ids], device=self._model.device)
         output = self._model.generate(

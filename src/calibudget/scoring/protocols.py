@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
@@ -34,6 +34,8 @@ _RETRIES: Final = 6
 _BACKOFF: Final = 0.5
 #: Characters of a server's own words that a message tells.
 _MOST_TOLD: Final = 200
+#: Plain greedy decoding; servers take penalties from the model's generation configuration unless they are named.
+_PLAIN: Final = {"temperature": 0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
 
 
 class RefusedError(ScoringError):
@@ -153,33 +155,27 @@ class Request(NamedTuple):
 
 
 class ServerProtocol(Protocol):
-    """One way to ask."""
+    """One way to ask.
 
-    @property
-    def name(self) -> str:
-        """What the manifest calls it."""
-        ...
+    Attributes:
+        name: what the manifest calls it.
+        takes_ids: whether prompts go as token ids; else as text, which the server tokenises itself.
+    """
 
-    @property
-    def takes_ids(self) -> bool:
-        """Whether prompts go as token ids; else as text, which the server tokenises itself."""
-        ...
+    name: str
+    takes_ids: bool
 
     def likelihood(self, model: str, prompt: Prompt, /) -> Request:
         """Ask for the log-probability of every token of the prompt."""
-        ...
 
     def tokens(self, reply: Any, prompt: Prompt, /) -> list[Token]:
         """The prompt's tokens as the server saw them."""
-        ...
 
     def answer(self, model: str, prompt: Prompt, limit: int, stop: Stop, /) -> Request:
         """Ask for the greedy continuation, of at most `limit` tokens."""
-        ...
 
     def text(self, reply: Any, /) -> str:
         """The continuation."""
-        ...
 
 
 @contextmanager
@@ -247,10 +243,8 @@ class _Vllm(_Completions):
         return Token(int(key), row[key].get("decoded_token"), _logprob(row[key]["logprob"]))
 
     def answer(self, model: str, prompt: Prompt, limit: int, stop: Stop) -> Request:
-        # vLLM takes penalties from the model's generation configuration unless they are named.
-        plain = {"temperature": 0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
         body = {"model": model, "prompt": list(prompt.ids), "max_tokens": limit, "stop_token_ids": list(stop.ids)}
-        return Request("completions", body | plain)
+        return Request("completions", body | _PLAIN)
 
 
 class _Sglang:
@@ -274,8 +268,7 @@ class _Sglang:
         return _text(reply["text"])
 
     def _body(self, prompt: Prompt, sampling: Mapping[str, object]) -> dict[str, object]:
-        plain = {"temperature": 0, "repetition_penalty": 1.0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
-        return {"input_ids": list(prompt.ids), "sampling_params": {**sampling, **plain}}
+        return {"input_ids": list(prompt.ids), "sampling_params": {**sampling, **_PLAIN}}
 
 
 class _Tgi:
@@ -300,11 +293,7 @@ class _Tgi:
 
 
 class _Echo(_Completions):
-    """OpenAI's older completions: `echo` gives the prompt back with `logprobs`, token texts without ids.
-
-    Args:
-        takes_ids: see `ServerProtocol`.
-    """
+    """OpenAI's older completions: `echo` gives the prompt back with `logprobs`, token texts without ids."""
 
     name = "echo"
 
@@ -312,8 +301,7 @@ class _Echo(_Completions):
         self.takes_ids = takes_ids
 
     def likelihood(self, model: str, prompt: Prompt) -> Request:
-        body: dict[str, object] = {"model": model, "prompt": self._prompt(prompt), "max_tokens": 1, "temperature": 0}
-        return Request("completions", body | {"echo": True, "logprobs": 1})
+        return Request("completions", self._body(model, prompt, 1) | {"echo": True, "logprobs": 1})
 
     def tokens(self, reply: Any, prompt: Prompt) -> list[Token]:
         found = reply["choices"][0]["logprobs"]
@@ -322,16 +310,11 @@ class _Echo(_Completions):
         return [Token(None, _text(text), _logprob(value)) for text, value in (rows[:-1] if generated else rows)]
 
     def answer(self, model: str, prompt: Prompt, limit: int, stop: Stop) -> Request:
-        body: dict[str, object] = {
-            "model": model,
-            "prompt": self._prompt(prompt),
-            "max_tokens": limit,
-            "temperature": 0,
-        }
-        return Request("completions", body | {"stop": [stop.text]})
+        return Request("completions", self._body(model, prompt, limit) | {"stop": [stop.text]})
 
-    def _prompt(self, prompt: Prompt) -> Sequence[int] | str:
-        return list(prompt.ids) if self.takes_ids else prompt.text
+    def _body(self, model: str, prompt: Prompt, limit: int) -> dict[str, object]:
+        asked = list(prompt.ids) if self.takes_ids else prompt.text
+        return {"model": model, "prompt": asked, "max_tokens": limit, "temperature": 0}
 
 
 #: In the order in which they are tried: those that name token ids first.

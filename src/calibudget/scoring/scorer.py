@@ -17,7 +17,7 @@ from calibudget.records import ErrorRule, Message, Record, Score, error_of
 from calibudget.tasks.answers import AnswerSpec, answers_equal, parse_answer
 
 if TYPE_CHECKING:
-    from calibudget.lm.encoding import Encoded
+    from calibudget.lm.encoding import Encoded, Encoder
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,31 +140,59 @@ _EXACT_MARGIN: Final = 8
 ANSWER_LIMITS: Final = {**_LIMITS, "exact": f"reference + {_EXACT_MARGIN}"}
 
 
-def answer_limit(
-    answer: AnswerSpec,
-    example: Encoded,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """One item on its way.
+
+    Attributes:
+        item: what is scored.
+        example: its ids.
+        limit: most tokens that are decoded for its answer; 0 where none is checked.
+        opened: the mark of reasoning that its prompt opens.
+    """
+
+    item: CalibrationItem
+    example: Encoded
+    limit: int
+    opened: str
+
+
+def encoded(
+    items: Sequence[CalibrationItem],
+    encoder: Encoder,
     *,
     max_new_tokens: int | None,
     context_length: int | None,
     early_end: bool = True,
     otherwise: int,
-) -> int:
-    """Most tokens that are decoded for one answer; 0 where none is checked.
+) -> list[Work]:
+    """The items' ids, and how far their answers may go.
 
     Args:
-        answer: how it is checked.
-        example: the record's ids.
+        items: what is scored.
+        encoder: the model's encoding.
         max_new_tokens: what the user asks for; None goes by the answer's kind.
         context_length: positions that the model has, None where that isn't known.
         early_end: whether `exact` answers end soon after the reference's length.
         otherwise: the limit of a kind that has none of its own.
+
+    Raises:
+        ScoringError: an item that can't be encoded; it is named.
     """
-    if answer.kind == "none":
-        return 0
-    limit = max_new_tokens or _LIMITS.get(answer.kind, otherwise)
-    if answer.kind == "exact" and early_end:
-        limit = min(limit, len(example.response_ids) + _EXACT_MARGIN)
-    return limit if context_length is None else min(limit, context_length - len(example.prompt_ids))
+
+    def limit(kind: str, example: Encoded) -> int:
+        if kind == "none":
+            return 0
+        most = max_new_tokens or _LIMITS.get(kind, otherwise)
+        if kind == "exact" and early_end:
+            most = min(most, len(example.response_ids) + _EXACT_MARGIN)
+        return most if context_length is None else min(most, context_length - len(example.prompt_ids))
+
+    examples = encoder.encode_all([item.record for item in items])
+    return [
+        Work(item=item, example=one, limit=limit(item.answer.kind, one), opened=encoder.opened_reasoning(one))
+        for item, one in zip(items, examples, strict=True)
+    ]
 
 
 def to_scores(

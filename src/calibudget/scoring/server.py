@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import version
 from multiprocessing.pool import ThreadPool
 from typing import Any, Final
 
 from calibudget.errors import ScoringError
-from calibudget.lm.encoding import Encoded, Encoder, Template
+from calibudget.lm.encoding import Encoder, Template
 from calibudget.lm.files import portable_model
 from calibudget.lm.loading import context_length, load_tokenizer, tokenizer_digest
 from calibudget.messages import shown
@@ -31,7 +30,7 @@ from calibudget.scoring.protocols import (
     Token,
     reading,
 )
-from calibudget.scoring.scorer import ANSWER_LIMITS, CalibrationItem, Measurement, ScorerSettings, answer_limit
+from calibudget.scoring.scorer import ANSWER_LIMITS, CalibrationItem, Measurement, ScorerSettings, Work, encoded
 from calibudget.tasks.answers import PARSER_VERSION
 
 #: Two responses to one prompt that differ in one word: log-probabilities may differ from there on, and not before.
@@ -47,23 +46,6 @@ _CHOICES: Final = 4
 _OTHERS: Final = (" the", " seven", ".", " a", "0")
 #: Most new tokens of an answer kind that sets no limit.
 _LONGEST: Final = 4096
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Work:
-    """One item's ids and text, how far its answer may go, and the mark of reasoning that its prompt opens."""
-
-    item: CalibrationItem
-    example: Encoded
-    prompt: str
-    response: str
-    limit: int
-    opened: str
-
-    @property
-    def whole(self) -> Prompt:
-        """Prompt and response."""
-        return Prompt(ids=self.example.prompt_ids + self.example.response_ids, text=self.prompt + self.response)
 
 
 class ServerScorer:
@@ -123,7 +105,8 @@ class ServerScorer:
 
     def measure(self, items: Sequence[CalibrationItem]) -> list[Measurement]:
         """See `Scorer`."""
-        return [self._measured(work) for work in self._encode(items)]
+        texts = self._encoder.rendered([item.record for item in items])
+        return [self._measured(work, *own) for work, own in zip(self._encode(items), texts, strict=True)]
 
     def measure_batches(
         self, batches: Mapping[int, Sequence[CalibrationItem]]
@@ -132,36 +115,24 @@ class ServerScorer:
         with ThreadPool(self._settings.requests) as pool:  # its threads hold up no exit, as an executor's would
             yield from pool.imap_unordered(lambda batch: (batch[0], self.measure(batch[1])), batches.items())
 
-    def _encode(self, items: Sequence[CalibrationItem]) -> list[_Work]:
-        records = [item.record for item in items]
-        return [
-            _Work(
-                item=item,
-                example=example,
-                prompt=prompt,
-                response=response,
-                limit=answer_limit(
-                    item.answer,
-                    example,
-                    max_new_tokens=self._settings.max_new_tokens,
-                    context_length=self._context_length,
-                    otherwise=_LONGEST,
-                ),
-                opened=self._encoder.opened_reasoning(example),
-            )
-            for item, example, (prompt, response) in zip(
-                items, self._encoder.encode_all(records), self._encoder.rendered(records), strict=True
-            )
-        ]
+    def _encode(self, items: Sequence[CalibrationItem]) -> list[Work]:
+        return encoded(
+            items,
+            self._encoder,
+            max_new_tokens=self._settings.max_new_tokens,
+            context_length=self._context_length,
+            otherwise=_LONGEST,
+        )
 
-    def _measured(self, work: _Work) -> Measurement:
+    def _measured(self, work: Work, prompt: str, response: str) -> Measurement:
+        ids, rest = work.example.prompt_ids, work.example.response_ids
         try:
-            tokens = self._tokens(self._protocol, work.whole)
-            own = [token.logprob for token in tokens[len(work.example.prompt_ids) :]]
+            tokens = self._tokens(self._protocol, Prompt(ids=ids + rest, text=prompt + response))
+            own = [token.logprob for token in tokens[len(ids) :]]
             logprobs = [value for value in own if value is not None]
             if len(logprobs) != len(own):
                 raise RefusedError("tokens of the response without a log-probability")
-            text = self._answer(work)
+            text = self._answer(work, Prompt(ids=ids, text=prompt)) if work.limit else None
         except RefusedError as error:
             why = self._connection.told(str(error))
             raise ScoringError(f"{work.item.name}: {self._connection.base_url} gives no score of it: {why}") from error
@@ -173,10 +144,7 @@ class ServerScorer:
             text=text,
         )
 
-    def _answer(self, work: _Work) -> str | None:
-        if not work.limit:
-            return None
-        prompt = Prompt(ids=work.example.prompt_ids, text=work.prompt)
+    def _answer(self, work: Work, prompt: Prompt) -> str:
         reply = self._post(self._protocol.answer(self._served, prompt, work.limit, self._stop))
         with reading():
             return work.opened + self._protocol.text(reply)

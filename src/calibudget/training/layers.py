@@ -8,10 +8,9 @@ their gradients likewise, so a step costs a handful of kernels however many laye
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import torch
 from peft.tuners.lora import Linear as LoraLinear
@@ -20,38 +19,18 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 - the name that every torch program uses
 
 from calibudget.errors import TrainingError
+from calibudget.lm.attention import varlen_attention
 from calibudget.training.config import TrainingConfig
 
-try:
-    from torch.nn.attention.varlen import varlen_attn
-except ImportError:  # torch before 2.10
-    varlen_attn = None  # type: ignore[assignment]
 #: Names under which the functions stand in transformers' registry.
 _KERNEL: Final = "calibudget_packed"
 _MASK: Final = "calibudget_packed_mask"
-_TELLS_GROUPS: Final = varlen_attn is not None and "enable_gqa" in inspect.signature(varlen_attn).parameters
-_LARGEST_HEAD: Final = 256
-
-
-def has_kernel(device: torch.device, dtype: torch.dtype, head_size: int) -> bool:
-    """Whether torch's variable-length kernel runs on a device."""
-    return (
-        varlen_attn is not None
-        and device.type == "cuda"
-        and torch.cuda.get_device_capability(device) >= (8, 0)
-        and dtype == torch.bfloat16
-        and head_size <= _LARGEST_HEAD
-    )
 
 
 def register(*, kernel: bool) -> str:
-    """Make packed attention known to transformers.
+    """Make packed attention known to transformers; the name to give to `set_attn_implementation`.
 
-    Args:
-        kernel: use the variable-length kernel; otherwise a mask over all pairs of tokens, which runs anywhere.
-
-    Returns:
-        The name to give to `set_attn_implementation`.
+    Without the variable-length kernel it is a mask over all pairs of tokens, which runs anywhere.
     """
     from transformers import AttentionInterface
 
@@ -61,12 +40,7 @@ def register(*, kernel: bool) -> str:
 
 
 def packed_layout(starts: Tensor, longest: int) -> dict[str, Any]:
-    """What transformers' models hand on to their attention, under its own names.
-
-    Args:
-        starts: where sequences start, and the end of the last, shape (S + 1,), int32.
-        longest: most tokens of one sequence.
-    """
+    """What transformers' models hand on to their attention, under its own names; `starts` as `Batch` has them."""
     return {"cu_seq_lens_q": starts, "cu_seq_lens_k": starts, "max_length_q": longest, "max_length_k": longest}
 
 
@@ -85,21 +59,9 @@ def kernel_attention(
 ) -> tuple[Tensor, None]:
     """Attention output (1, T, H, D) of query (1, H, T, D) over key and value (1, G, T, D)."""
     queries, keys, values = (states[0].transpose(0, 1) for states in (query, key, value))
-    groups = {"enable_gqa": True} if _TELLS_GROUPS and query.shape[1] != key.shape[1] else {}
-    output = varlen_attn(
-        queries,
-        keys,
-        values,
-        cu_seq_lens_q,
-        cu_seq_lens_q,
-        max_length_q,
-        max_length_q,
-        scale=scaling,
-        # (-1, 0) is what the kernel takes for plainly causal
-        window_size=(-1 if sliding_window is None else sliding_window - 1, 0),
-        **groups,  # type: ignore[arg-type]
-    )
-    return cast(Tensor, output)[None], None
+    starts, longest = (cu_seq_lens_q, cu_seq_lens_q), (max_length_q, max_length_q)
+    output = varlen_attention(queries, keys, values, starts, longest, scale=scaling, window=sliding_window)
+    return output[None], None
 
 
 def mask_attention(

@@ -8,8 +8,7 @@ A model with factors on it, and what one optimizer step does to it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from typing import Any, Final
@@ -19,9 +18,10 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from calibudget.errors import TrainingError
+from calibudget.lm.attention import has_kernel
 from calibudget.lm.placement import parts_of
 from calibudget.training import layers
-from calibudget.training.adapter import add_adapter, frozen_experts, start_factors
+from calibudget.training.adapter import add_adapter, frozen_experts
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import Batch, TrainingExample, fixed_sequences, packed_batch, padded_batch, without_labels
 from calibudget.training.layers import flatten_factors, make_optimizer, use_factor_layers
@@ -127,7 +127,6 @@ class Learner:
         # compiled code and captured graphs know neither hooks between cards nor bitsandbytes' own products
         self._is_special = parts_of(model) is not None or getattr(model, "is_quantized", False)
         self.head = find_head(model.eval())
-        self._own_attention: str = model.config._attn_implementation
         self.packs_sequences = self._choose_packing(model)
         self.frozen_experts = frozen_experts(model)
         self.model = add_adapter(model, config, name)
@@ -140,7 +139,6 @@ class Learner:
         self._chunk_gradient = chunk_gradient
         if self._compiles:
             self._chunk_gradient = torch.compile(chunk_gradient, dynamic=True)
-        self._plain_forwards: list[tuple[Any, Any]] = []
         self._prepare_layers(model)
         self._pass: Pass = self._direct_pass
         self._sequences: int | None = None
@@ -215,32 +213,6 @@ class Learner:
     def longest(self) -> int:
         """Most tokens of one sequence."""
         return self._config.max_length
-
-    def restart(self, seed: int) -> None:
-        """Put the factors and the optimizer back to where training starts, with another seed.
-
-        Everything compiled and captured stays, so a second training in one process starts at once.
-        """
-        start_factors(self.model, seed)
-        for factor in self.factors:
-            for moment in self._moments(factor.values).values():
-                moment.zero_()
-
-    @contextmanager
-    def as_loaded(self) -> Iterator[None]:
-        """While the block runs, the model's layers and attention are its own again, as scoring wants them."""
-        model = self.model.get_base_model()
-        attention_used = model.config._attn_implementation
-        prepared = [(layer, layer.forward) for layer, _ in self._plain_forwards]
-        model.set_attn_implementation(self._own_attention)
-        for layer, forward in self._plain_forwards:
-            layer.forward = forward
-        try:
-            yield
-        finally:
-            for layer, forward in prepared:
-                layer.forward = forward
-            model.set_attn_implementation(attention_used)
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that training goes on from, by name: the factors and the optimizer's moments."""
@@ -318,7 +290,7 @@ class Learner:
     def _kernel_fits(self, model: Any) -> bool:
         config = model.config.get_text_config()
         head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        return layers.has_kernel(self._device, model.dtype, head_size)
+        return model.dtype == torch.bfloat16 and has_kernel(self._device, model.dtype, head_size)
 
     def _graphs(self, model: Any) -> bool:
         asked = self._execution.graphs
@@ -345,7 +317,6 @@ class Learner:
         # sharding puts a class of its own in front of a block's
         kinds = ((module, {kind.__name__ for kind in type(module).__mro__}) for module in model.modules())
         for layer in [module for module, found in kinds if found & names]:
-            self._plain_forwards.append((layer, layer.forward))
             # one code for all lengths and layers: `dynamic` keeps shapes symbolic from the first compilation on
             forward = torch.compile(layer.forward, dynamic=True) if self._compiles else layer.forward
             if self._execution.gradient_checkpointing:
