@@ -86,10 +86,6 @@ class PanelScore:
 def aggregate(scores: Mapping[str, TaskScore], panels: Panels = PANELS) -> dict[str, PanelScore | None]:
     """Every panel of which all tasks were scored; None for the others, never a mean of fewer tasks.
 
-    Args:
-        scores: by task.
-        panels: by name; a part is a task or a panel of the same mapping.
-
     Raises:
         InputError: a panel without parts, with a part twice, or that is a part of itself.
     """

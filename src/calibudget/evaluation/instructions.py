@@ -31,12 +31,7 @@ Arguments = Mapping[str, Any]
 
 
 def check_instructions(fields: Mapping[str, object], text: str) -> list[str]:
-    """The instructions of one IFEval record that a response doesn't follow; none of them means it is right.
-
-    Args:
-        fields: the record: prompt, instruction_id_list, kwargs.
-        text: the response as it stands; an empty one follows nothing.
-    """
+    """The instructions of one IFEval record that a response doesn't follow; an empty one follows none."""
     prompt = str(fields.get("prompt"))
     instructions = parse_instructions(fields)
     return [name for name, arguments in instructions if not text.strip() or not _follows(name, arguments, prompt, text)]

@@ -31,11 +31,7 @@ class Judgement(NamedTuple):
 
 
 class Judge:
-    """Judges texts of any benchmark.
-
-    Args:
-        sandbox: where generated code runs; None defers the verdicts on it.
-    """
+    """Judges texts of any benchmark; without a sandbox verdicts on generated code are deferred."""
 
     def __init__(self, sandbox: Sandbox | None) -> None:
         self._sandbox = sandbox
@@ -50,15 +46,7 @@ class Judge:
         return {"check": benchmark.task.check, "version": version, **own}
 
     def judge(self, benchmark: Benchmark, texts: Mapping[str, str]) -> dict[str, Judgement]:
-        """Judge all of a benchmark's items.
-
-        Args:
-            benchmark: its items.
-            texts: the model's text by item id; an item that isn't there is unparsable.
-
-        Returns:
-            A judgement an item.
-        """
+        """A judgement of each of a benchmark's items by the model's text; an item without one is unparsable."""
         pairs = [(item, texts.get(item.record.record_id, "")) for item in benchmark.items]
         sandbox = self._sandbox
         if benchmark.task.check == "code" and sandbox is None:
@@ -109,11 +97,7 @@ def judged_again(one: Prediction, own: AnswerSpec | None = None) -> tuple[str | 
     """Parsed answer and verdict of a text whose answer is parsed, from the prediction's own text and gold answer.
 
     What can't be derived is as the prediction says: the answer where the question's options are needed to parse it (a
-    letter of BBH), and which of right and wrong it is where only math-verify could say.
-
-    Args:
-        one: a prediction of a task whose `check` is "answer".
-        own: how the answers of a task of the user's own are checked.
+    letter of BBH), and which of right and wrong it is where only math-verify could say. `own` checks a user's own task.
     """
     gold = one.gold or ""
     if own is not None and own.kind == "none":

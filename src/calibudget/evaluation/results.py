@@ -164,10 +164,7 @@ def task_evidence(
 ) -> dict[str, object]:
     """What a task's score depends on, known before anything is generated.
 
-    Args:
-        benchmark: the items.
-        checked_by: what judges, as `Judge.describe` says.
-        scored_by: what writes the texts, as the scorer describes itself, model left out; None if not known.
+    What judges (`Judge.describe`) and what writes the texts, as the scorer describes itself; None if not known.
     """
     return {
         "subset": benchmark.subset,
@@ -186,13 +183,10 @@ def task_result(
     shared: Iterable[str] = (),
     calibration: Iterable[str] | None = None,
 ) -> TaskResult:
-    """Sum up one task.
+    """Sum up one task under what `task_evidence` says.
 
-    Args:
-        predictions: one an item.
-        evidence: what `task_evidence` says.
-        shared: ids of items whose prompt the training set holds.
-        calibration: ids of items that are calibration records; None where no run is evaluated.
+    `shared` are ids of items whose prompt the training set holds, `calibration` those of items that are calibration
+    records; None where no run is evaluated.
 
     Raises:
         AllocationError: NLLs that sum to more than the largest double.

@@ -93,9 +93,6 @@ _FIRST_ARGUMENT_AT: Final = 16
 def seccomp_filter(machine: str | None = None) -> bytes:
     """The filter as classic BPF, for `bwrap --seccomp`: refused calls fail with EPERM, other ABIs kill.
 
-    Args:
-        machine: name of the processor, `platform.machine()` unless given.
-
     Raises:
         DependencyError: no table of numbers is known for this machine.
     """

@@ -32,12 +32,7 @@ class Sink(Protocol):
     """What takes the gradients as they are made."""
 
     def add(self, start: int, gradients: Tensor) -> None:
-        """Take one factor's gradients.
-
-        Args:
-            start: position of the factor's first entry among all factors' entries.
-            gradients: of E examples, shape (E, n), in the model's precision.
-        """
+        """Take E examples' gradients of one factor, shape (E, n), whose first entry has the position `start`."""
         ...
 
 
@@ -55,14 +50,9 @@ class Segments:
     mask: Tensor | None = None
 
     def outer(self, left: Tensor, right: Tensor) -> Tensor:
-        """Each example's sum over its tokens of outer products.
+        """Each example's sum over its tokens of outer products, shape (E, m, n).
 
-        Args:
-            left: shape (1, tokens, m) or (E, T, m).
-            right: shape (1, tokens, n) or (E, T, n).
-
-        Returns:
-            Shape (E, m, n).
+        Left and right have the shapes (1, tokens, m) and (1, tokens, n) of a packed row, or (E, T, m) and (E, T, n).
         """
         if self.index is not None and self.mask is not None:
             narrow = left.shape[-1] <= right.shape[-1]  # masking one of the two is enough
@@ -97,7 +87,7 @@ class Capture:
         self.sink: Sink | None = None
 
     def record(self, starts: tuple[int, int], x: Tensor, inner: Tensor, upstream: Tensor, gradient: Tensor) -> None:
-        """Form and hand on the gradients of one layer's A and B.
+        """Form and hand on the gradients of one layer's A and B, whose first entries have the positions `starts`.
 
         Args:
             starts: positions of A's and B's first entries.
@@ -136,15 +126,10 @@ class CapturingLinear(FactorLinear):
 
 
 def capture_layers(model: nn.Module, starts_of: Callable[[str], int], device: torch.device) -> Capture:
-    """Let every layer with factors hand out single examples' gradients.
-
-    Args:
-        model: a model whose factor layers are `FactorLinear`, none sharing its input with others.
-        starts_of: position of a parameter's first entry, by the parameter's name.
-        device: where the gradients go.
+    """Let every layer with factors hand out single examples' gradients; `starts_of` gives a parameter's first position.
 
     Raises:
-        TrainingError: factors on a layer that isn't a plain linear one.
+        TrainingError: factors on a layer that isn't a plain linear one, or that shares its input with others.
     """
     capture = Capture(device)
     for name, module in model.named_modules():
@@ -219,12 +204,7 @@ class AdamDirection:
 
 
 def adam_direction(learner: Learner, config: TrainingConfig, steps: int) -> AdamDirection:
-    """The direction under a learner's own moments.
-
-    Args:
-        learner: as the warm-up left it, its moments loaded.
-        config: the warm-up's.
-        steps: its optimizer steps.
+    """The direction under the moments that a warm-up of so many steps left in a learner.
 
     Raises:
         TrainingError: no step was taken, so that there are no moments.
@@ -252,8 +232,7 @@ class ExampleGradients:
     def __init__(self, learner: Learner) -> None:
         """Let a learner's layers hand out gradients; it can't train any more.
 
-        Args:
-            learner: made without shared inputs, compilation, graphs and checkpointing of activations.
+        It was made without shared inputs, compilation, graphs and checkpointing of activations.
         """
         self.learner = learner
         first, second = learner.factors
@@ -265,10 +244,7 @@ class ExampleGradients:
     def __call__(self, examples: Sequence[TrainingExample], sink: Sink) -> None:
         """Send one batch through the model and its gradients to a sink, layer after layer.
 
-        Args:
-            examples: the batch.
-            sink: takes each factor's gradients of the *sum* over an example's response tokens; divided by their number
-                they are those of its mean loss.
+        They are those of the *sum* over an example's response tokens; divided by their number, those of its mean loss.
         """
         learner = self.learner
         if learner.packs_sequences:

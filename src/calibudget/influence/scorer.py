@@ -49,12 +49,7 @@ STATE_NAME: Final = "state"
 def warm_up(
     job: TrainingJob, *, devices: Devices | None = None, listener: Listener | None = None
 ) -> tuple[int, dict[str, Tensor]]:
-    """Train, unless it was done before, and keep what training left.
-
-    Args:
-        job: what is trained; its model is changed in place where training is still to be done.
-        devices: this process among those that train together.
-        listener: told after each step.
+    """Train, unless it was done before, and keep what training left; the job's model is changed in place if it trains.
 
     Returns:
         Optimizer steps taken, and the factors and moments as `Learner.load` takes them, on the CPU.
@@ -110,13 +105,7 @@ class SketchTable:
     """
 
     def __init__(self, sketch: CountSketch, size: int, device: torch.device) -> None:
-        """Hash all positions once; 4 bytes a position on the device.
-
-        Args:
-            sketch: dimension and seed.
-            size: number of positions.
-            device: where the gradients are.
-        """
+        """Hash all positions once; 4 bytes a position on the device."""
         self.dimension = sketch.dimension
         self.bins = torch.empty(size, dtype=torch.int32, device=device)
         for start in range(0, size, _HASHED):
@@ -128,13 +117,7 @@ class Sketches:
     """A sink that keeps the sketches of a batch's gradients, or of their directions."""
 
     def __init__(self, table: SketchTable, weights: Tensor, direction: Direction | None = None) -> None:
-        """Begin a batch.
-
-        Args:
-            table: where each position goes.
-            weights: what each example's gradients are multiplied by first, shape (E,), float32.
-            direction: what is sketched in place of the gradients; None sketches themselves.
-        """
+        """Begin a batch: its gradients are multiplied by weights (E,), and a direction is sketched in their place."""
         self._table = table
         self._weights = weights[:, None]
         self._direction = direction
@@ -153,11 +136,7 @@ class Sketches:
 
 
 def unit(sketches: Tensor, names: list[str]) -> Tensor:
-    """Sketches scaled to length 1, in float64.
-
-    Args:
-        sketches: shape (E, dimension).
-        names: what to call each example in an error.
+    """Sketches (E, dimension) scaled to length 1, in float64.
 
     Raises:
         ScoringError: a sketch that is zero or not finite, which has no direction; its example is named.

@@ -34,11 +34,7 @@ def check_adapter_files(adapter: Path) -> None:
 
 
 def attach(model: Any, adapter: Path) -> Any:
-    """The model in peft's hands with the adapter's weights; where that fails the model is as it was.
-
-    Args:
-        model: a transformers model without an adapter.
-        adapter: directory of the adapter (adapter_config.json and safetensors).
+    """The model in peft's hands with the weights of an adapter's directory; where that fails the model is as it was.
 
     Raises:
         DependencyError: peft isn't installed.

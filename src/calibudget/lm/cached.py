@@ -23,16 +23,13 @@ _GROWTH: Final = 64
 
 
 def take_over(layout: Packed, tokens: Sequence[Sequence[int]], ceilings: Sequence[int], *, release: bool) -> Cached:
-    """The cache that decoding goes on from.
+    """The cache that decoding goes on from, its sequences in the order of `tokens`.
 
     Args:
         layout: keys and values of all tokens that were read.
         tokens: for each sequence, where in the layout its tokens lie, in their order.
         ceilings: most positions that each sequence may reach.
         release: give up the layout's keys and values layer by layer, so that they are never held twice.
-
-    Returns:
-        A cache in the same order.
     """
     snug = not layout.softcapped and all(kernel_takes(states) for states in layout.keys.values())
     return (Snug if snug else Filled)(layout, tokens, ceilings, release=release)

@@ -57,16 +57,12 @@ def continue_greedily(
 ) -> list[tuple[int, ...] | None]:
     """Decode all continuations in one batch, each until a stop id, its limit or its early end.
 
-    Args:
-        model: the model that made `layout`.
-        layout: keys and values of the examples' prompts and agreed responses.
-        continuations: what to decode; their `start` holds no stop id and is shorter than the limit.
-        stop_ids: ids that end a text; they are not returned.
-        release: whether the layout's keys and values may be given up, since nothing else is decoded from them.
+    `layout` is what the model made of their examples; with `release` its keys and values may be given up, since nothing
+    else is decoded from them. A continuation's `start` holds no stop id and is shorter than its limit.
 
     Returns:
-        The ids of each, those of `start` included; None where float32 met a near tie, which one batch may break
-        otherwise than another, or where a choice was among logits that are no numbers.
+        The ids of each, those of `start` included and without a stop id; None where float32 met a near tie, which one
+        batch may break otherwise than another, or where a choice was among logits that are no numbers.
     """
     device = model.device.type
     texts = [list(continuation.start) for continuation in continuations]

@@ -142,11 +142,8 @@ def fetch_hub(source: ModelSource, *, weights: bool = True) -> Path:
 def check_directory(directory: Path, *, local: bool, weights: bool = True) -> None:
     """Refuse a model directory that has no configuration, no safe weights, or that wants its own code run.
 
-    Args:
-        directory: the model's files.
-        local: whether the user gave the directory. A hub snapshot holds no code (none is fetched), so there an
-            `auto_map` only matters when transformers doesn't know the family itself, which loading tells.
-        weights: whether it must hold weights.
+    A hub snapshot, which isn't `local`, holds no code (none is fetched), so there an `auto_map` only matters when
+    transformers doesn't know the family itself, which loading tells.
     """
     config = directory / "config.json"
     if (directory / ADAPTER_CONFIG).exists():

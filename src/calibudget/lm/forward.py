@@ -56,13 +56,8 @@ class TeacherForced:
 def teacher_forced(model: Any, examples: Sequence[Encoded], *, keep: bool = True) -> tuple[list[TeacherForced], Packed]:
     """Read all examples in one forward; over several cards in as many pieces as keep them all at work.
 
-    Args:
-        model: a model for which `can_pack` holds.
-        examples: at least one; each with a prompt of at least one token.
-        keep: whether the layout keeps keys and values, which only decoding needs.
-
-    Returns:
-        One result an example, and the layout that holds keys and values.
+    For a model of which `can_pack` holds, and examples whose prompts have tokens. Gives one result an example, and the
+    layout, which keeps keys and values if told to; only decoding needs them.
     """
     pieces = _pieces(examples, cards_of(model))
     readings = [_Reading(model, piece, keep=keep) for piece in pieces]

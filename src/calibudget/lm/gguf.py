@@ -52,13 +52,9 @@ def cache_root() -> Path:
 def converted(gguf: Path, sha256: str, *, dtype: GgufDtype = "float32") -> Path:
     """The safetensors directory of a GGUF file, made on first use and checked on every other.
 
-    Several processes may ask at once: one converts, the others wait. A cache that was torn or changed is made anew.
-
-    Args:
-        gguf: the file.
-        sha256: its digest; with the versions of the converter and of transformers, which writes the tokenizer, it names
-            the cache.
-        dtype: of the numbers: float32 for a CPU, bfloat16 for a GPU that computes in it, in half of the room.
+    Several processes may ask at once: one converts, the others wait. A cache that was torn or changed is made anew. The
+    file's digest names it, with the versions of the converter and of transformers, which writes the tokenizer. Numbers
+    are float32 for a CPU, bfloat16 for a GPU that computes in it, in half of the room.
 
     Raises:
         DependencyError: the `gguf` package is missing.

@@ -177,12 +177,7 @@ def twin(language_model: LanguageModel) -> LanguageModel:
 
 @contextmanager
 def adapted(base: LanguageModel, adapter: Path | None) -> Iterator[LanguageModel]:
-    """The base with a LoRA adapter put on top while the block runs; its own weights are never touched.
-
-    Args:
-        base: a loaded model without an adapter.
-        adapter: directory of the adapter (adapter_config.json and safetensors), or None for the base itself.
-    """
+    """The base with a LoRA adapter put on top while the block runs; its own weights are never touched."""
     if adapter is None:
         yield base
         return

@@ -36,10 +36,8 @@ class OffloadWarning(UserWarning):
 def weight_bytes(directory: Path, itemsize: int, kind: str = "") -> int:
     """Bytes that a model's weights take when each number has `itemsize` bytes, from the heads of its files.
 
-    Args:
-        directory: its files; packed integers in them stay as they are.
-        itemsize: bytes of a number.
-        kind: one of `quantised.ON_LOADING` where matrices become that, but for embeddings and head.
+    Packed integers stay as they are. Under a kind of `quantised.ON_LOADING` matrices become that, but for embeddings
+    and head.
     """
     total = 0.0
     for name, (dtype, shape) in tensor_heads(directory).items():
@@ -50,13 +48,10 @@ def weight_bytes(directory: Path, itemsize: int, kind: str = "") -> int:
 
 
 def memory_for(name: str, needed: int, *, gpus: int = 1, offloads: bool = True) -> dict[int | str, int] | None:
-    """What of each card's memory, and of the machine's, a model's weights may take; None where all go to the first.
+    """Bytes of each card's memory, and of the machine's, that weights may take; None where all go to the first card.
 
-    Args:
-        name: of the model.
-        needed: bytes of its weights.
-        gpus: cards that are to take part at least, even if fewer hold the weights.
-        offloads: whether weights may wait in the machine's memory, as quantised ones can't.
+    At least `gpus` cards take part, even if fewer hold the weights. Without `offloads`, as for quantised weights, none
+    wait in the machine's memory.
 
     Raises:
         ScoringError: fewer cards than that, or cards and machine together lack memory.
@@ -75,14 +70,7 @@ def memory_for(name: str, needed: int, *, gpus: int = 1, offloads: bool = True) 
 
 
 def split_memory(name: str, needed: int, cards: list[int], machine: int, *, least: int = 1) -> dict[int | str, int]:
-    """The fewest cards that hold the weights, or all of them and the machine's memory; see `memory_for`.
-
-    Args:
-        name: of the model.
-        needed: bytes of its weights.
-        cards: bytes that each card has for weights.
-        machine: bytes that the machine has for weights.
-        least: cards that take part in any case.
+    """The fewest cards that hold the weights, at least `least`, or all of them and the machine's memory; all in bytes.
 
     Raises:
         ScoringError: all together lack memory.

@@ -60,11 +60,7 @@ class Quantised:
 def quantised(name: str, directory: Path, kind: str, where: str) -> Quantised | None:
     """How a model is quantised, from its configuration and what is asked for; None where its weights are plain numbers.
 
-    Args:
-        name: of the model, for messages.
-        directory: its files.
-        kind: a precision, or one of `ON_LOADING`.
-        where: the device.
+    The kind is a precision, or one of `ON_LOADING`.
 
     Raises:
         ScoringError: a kind of weights that isn't read, on this device; or a quantised model that is to be quantised.

@@ -14,12 +14,7 @@ class FakeScorer:
     """Scores derived from hashes, for tests and dry runs.
 
     Every source gets a difficulty of its own; a record's NLL scatters around it, and the harder the source the more
-    of its answers are wrong.
-
-    Args:
-        seed: another seed gives another model.
-        batch_size: records a batch.
-        seconds: time that a batch takes, for tests of interruption.
+    of its answers are wrong. Another seed gives another model; a batch may take `seconds`, for tests of interruption.
     """
 
     def __init__(self, *, seed: int = 0, batch_size: int = 16, seconds: float = 0.0) -> None:

@@ -61,7 +61,7 @@ def measure_all(
         shard: the batches to measure; None for all.
 
     Returns:
-        One measurement an item, in the order of the items; of a shard those of its batches alone.
+        One measurement an item, in their order; of a shard those of its batches alone.
 
     Raises:
         ScoringError: an item given twice or one that can't be scored, or an NLL that isn't finite; it is named. Or

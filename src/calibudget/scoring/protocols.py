@@ -45,10 +45,7 @@ class RefusedError(ScoringError):
 class Connection:
     """A server of the interface that OpenAI's completions have, and others beside it.
 
-    Args:
-        base_url: such as http://host:8000/v1.
-        requests: most connections that are kept.
-        timeout: seconds to wait for a reply, or for its next part.
+    At most `requests` connections are kept; a reply, or its next part, is waited for `timeout` seconds.
 
     Raises:
         ScoringError: an address that is none, or that holds a credential; a key that no header can hold.
@@ -79,11 +76,9 @@ class Connection:
         self._pool = urllib3.PoolManager(maxsize=requests, headers=headers, retries=retry, timeout=limit)
 
     def ask(self, path: str, body: Mapping[str, object] | None = None) -> Any:
-        """The reply to a request, as JSON.
+        """The reply to a posted body, or to a plain request, as JSON.
 
-        Args:
-            path: below the base URL, or with a leading slash below the server's root (the base URL without /v1).
-            body: what is posted, as JSON; None gets what is there.
+        A path with a leading slash is below the server's root (the base URL without /v1), others below the base URL.
 
         Raises:
             RefusedError: the server doesn't take this request.

@@ -168,13 +168,8 @@ def encoded(
 ) -> list[Work]:
     """The items' ids, and how far their answers may go.
 
-    Args:
-        items: what is scored.
-        encoder: the model's encoding.
-        max_new_tokens: what the user asks for; None goes by the answer's kind.
-        context_length: positions that the model has, None where that isn't known.
-        early_end: whether `exact` answers end soon after the reference's length.
-        otherwise: the limit of a kind that has none of its own.
+    What the user asks for goes before the limit of the answer's kind, and that before `otherwise`; an `exact` answer
+    ends soon after the reference's length if it may end early, and none goes beyond the context.
 
     Raises:
         ScoringError: an item that can't be encoded; it is named.
@@ -200,13 +195,8 @@ def to_scores(
 ) -> tuple[Score, ...]:
     """Judge every measurement (paper 2.2: z is the NLL plus one if the parsed greedy answer is wrong).
 
-    Args:
-        items: the calibration items.
-        measurements: one for each of them, any order.
-        error: the rule; answers of an item that says how they are checked are judged whatever it is.
-
-    Returns:
-        The scores in the order of the items.
+    Measurements may come in any order; scores are in that of the items. Answers of an item that says how they are
+    checked are judged whatever the rule is.
 
     Raises:
         ScoringError: under "nll+wrong" a source without checkable answer; an item without a measurement, or the

@@ -92,12 +92,8 @@ def _request(what: str, items: Sequence[CalibrationItem]) -> dict[str, object]:
 class ScorerPool(Pool):
     """A scorer made of several workers; use it as a context manager.
 
-    Args:
-        settings: what each worker makes its scorer of; the measurements depend on nothing else.
-        workers: how many; each is on as many GPUs as the settings say, or on a share of the CPU.
-        engine: as `Pool` has it.
-        address: as `Pool` has it.
-        patience: as `Pool` has it.
+    Each worker makes its scorer of the settings, on as many GPUs as they say or on a share of the CPU; the rest is as
+    `Pool` has it.
 
     Raises:
         DependencyError: ray isn't installed.
@@ -186,11 +182,8 @@ def open_scorer(
 ) -> Iterator[Scorer]:
     """A scorer for as long as the block runs; its workers end with it.
 
-    Args:
-        settings: what is scored with; the measurements depend on nothing else.
-        engine: "local" for this machine, "ray" for actors on a cluster.
-        workers: how many batches are scored at once; 1 with "local" is this process.
-        address: a Ray cluster's; see `Pool`.
+    `workers` is how many batches are scored at once; 1 with "local" is this process. With "ray" they are actors of the
+    cluster at the address, see `Pool`. The measurements depend on the settings alone.
 
     Raises:
         ScoringError, DependencyError: the model or the cluster can't be used, or ray is missing.

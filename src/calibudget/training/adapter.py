@@ -41,11 +41,7 @@ PROJECTIONS: Final[dict[str, tuple[str, ...]]] = {
 
 
 def target_modules(model: Any, asked: Sequence[str] | None = None) -> tuple[str, ...]:
-    """Names of the layers of a model's language model that get factors, sorted.
-
-    Args:
-        model: a transformers causal language model.
-        asked: names given by the user, None for the family's projections.
+    """Sorted names of a language model's layers that get factors: those asked for, or its family's projections.
 
     Raises:
         TrainingError: an unknown family, a name that no layer of the model has, or the output head.

@@ -53,11 +53,7 @@ def atomic_directory(target: Path) -> Iterator[Path]:
 def save_checkpoint(root: Path, *, step: int, tensors: Mapping[str, Tensor], identity: str) -> None:
     """Write the checkpoint of a step unless it is there, then remove the older ones and what killed writers left.
 
-    Args:
-        root: the directory of a run's checkpoints.
-        step: optimizer steps taken.
-        tensors: what training goes on from.
-        identity: digest of what the run is made of; only a run of the same goes on from it.
+    Only a run of the same identity goes on from it.
 
     Raises:
         ArtefactError: the disk is full or can't be written; older checkpoints are still there.
@@ -80,15 +76,10 @@ def save_checkpoint(root: Path, *, step: int, tensors: Mapping[str, Tensor], ide
 
 
 def load_checkpoint(root: Path, identity: str, *, is_finished: bool = False) -> tuple[int, dict[str, Tensor]] | None:
-    """Step and tensors of the latest checkpoint; None where there is none yet.
-
-    Args:
-        root: the directory of a run's checkpoints.
-        identity: digest of what the run is made of.
-        is_finished: whether what is kept there is a training's end, as errors then say.
+    """Step and tensors of the latest checkpoint of a run; None where there is none yet.
 
     Raises:
-        ArtefactError: it belongs to another run, or was damaged.
+        ArtefactError: it belongs to another run, or was damaged; `is_finished` words it as a training's end.
     """
     from safetensors.torch import load_file
 

@@ -156,10 +156,7 @@ class Execution:
 def parse_options(kind: type[_Options], fields: Mapping[str, object], *, elsewhere: Collection[str] = ()) -> _Options:
     """A `TrainingConfig` or an `Execution` from a mapping of plain values, strictly.
 
-    Args:
-        kind: which of the two.
-        fields: the values, by field.
-        elsewhere: fields that may be given beside those of this kind, to name what an unknown one may have meant.
+    Fields that may stand elsewhere are named too where an unknown one may have meant them.
 
     Raises:
         TrainingError: an unknown field, or a value of the wrong type or out of range; the field is named.

@@ -69,13 +69,10 @@ class TrainingExample:
 def encode_examples(
     rows: Iterable[Mapping[str, object]], encoder: Encoder, *, max_length: int, too_long: TooLong
 ) -> tuple[TrainingExample, ...]:
-    """Encode the rows of a train set, in their order.
+    """Encode the rows of a train set, as `store.read_train` gives them, in their order.
 
-    Args:
-        rows: rows as `store.read_train` gives them.
-        encoder: the model's encoding, without a limit of its own.
-        max_length: most tokens of an example.
-        too_long: "refuse" the set, or "cut" the middle out of a longer example's prompt; responses stay whole.
+    Of an example with more than `max_length` tokens "refuse" refuses the set and "cut" takes the middle out of its
+    prompt; responses stay whole. The encoder has no limit of its own.
 
     Raises:
         TrainingError: no rows, an id given twice, a row without messages, or one that is too long.
@@ -240,15 +237,11 @@ def padded_batch(examples: Sequence[TrainingExample]) -> Batch:
 
 
 def packed_batch(examples: Sequence[TrainingExample], *, longest: int, sequences: int | None = None) -> Batch:
-    """All examples end to end in one row, filled up to a length that few batches differ in.
+    """All examples, at least one, end to end in one row, filled up to a length that few batches differ in.
 
-    The row's length is a multiple of 128; with `sequences` it is rounded up to an eighth of the power of two below it,
-    so that whole shapes repeat, and has at least one token of filling.
-
-    Args:
-        examples: at least one.
-        longest: most tokens of one sequence; the filling is cut into sequences no longer than that.
-        sequences: S that every batch shall have, None to leave it; empty sequences fill up.
+    The row's length is a multiple of 128, and its filling is cut into sequences of at most `longest` tokens. With
+    `sequences`, the S that every batch shall have, empty ones fill up, and the length is rounded up to an eighth of the
+    power of two below it, so that whole shapes repeat, with at least one token of filling.
     """
     fixed = sequences is not None
     lengths = [example.length for example in examples]

@@ -77,11 +77,7 @@ def plain_execution(execution: Execution) -> Execution:
 def shard_model(model: Any, devices: Devices) -> None:
     """Freeze a model, part its blocks among the processes, and move all of it to their devices; in place.
 
-    Called by every process, before factors are put on.
-
-    Args:
-        model: a transformers causal language model, whole, on a CPU if it is larger than one device.
-        devices: the processes.
+    Called by every process, before factors are put on; a model that is larger than one device comes on a CPU.
 
     Raises:
         TrainingError: there is one process only, or the model's blocks aren't known.

@@ -108,13 +108,7 @@ class Learner:
     """
 
     def __init__(self, model: Any, name: str, config: TrainingConfig, execution: Execution) -> None:
-        """Put factors on a model.
-
-        Args:
-            model: a transformers causal language model on its device; it is changed in place.
-            name: what the model is called.
-            config: what is trained.
-            execution: how it is run.
+        """Put factors on a model that is on its device; it is changed in place.
 
         Raises:
             TrainingError: unknown target modules, a head that can't be trained through, or options that this
@@ -175,14 +169,10 @@ class Learner:
         return part(members, lengths, self._execution.batch_tokens)
 
     def gradients(self, batches: Sequence[Batch], units: int) -> Tensor:
-        """Set the factors' gradients to those of a step's summed loss over its units.
+        """Set the factors' gradients to those of a step's summed loss over its units; this device's part of the loss.
 
-        Args:
-            batches: this device's share of the step; may be empty.
-            units: what the sum is divided by, of the whole step over all devices: see `TrainingConfig.loss_unit`.
-
-        Returns:
-            This device's part of the loss, a scalar on the device.
+        The batches are this device's share of the step and may be none, the units those of the whole step over all
+        devices (`TrainingConfig.loss_unit`).
         """
         for factor in self.factors:
             factor.gradient.zero_()
@@ -193,11 +183,7 @@ class Learner:
         return total
 
     def update(self, rates: Sequence[float]) -> Tensor:
-        """Take one optimizer step with the gradients that are there.
-
-        Returns:
-            The norm of all gradients together, before any clipping, a scalar on the device.
-        """
+        """Take one optimizer step with the gradients that are there; their common norm before any clipping."""
         norms = [torch.linalg.vector_norm(factor.gradient) for factor in self.factors]
         norm: Tensor = torch.linalg.vector_norm(torch.stack(norms))
         if self._config.max_grad_norm is not None:

@@ -94,19 +94,16 @@ def response_loss(
     scale: Tensor,
     plain: ChunkGradient | None = None,
 ) -> Tensor:
-    """Sum of the labels' cross-entropies times `scale`, differentiable in `hidden`.
+    """Sum of the labels' cross-entropies times `scale`, a float32 scalar, differentiable in `hidden` alone.
 
     Args:
         hidden: last hidden states, shape (n, H).
         rows: which of them predict the labels, shape (L,), int64; each once, but for those without a label.
-        head: the output head; it gets no gradient.
+        head: the output head.
         labels: ids, or `NO_LABEL` for one that doesn't count, shape (L,), int64.
         scale: one over the labels (or the examples) of the whole effective batch, a scalar: then the sum over all
             batches of a step is the mean over its tokens (or examples), however they are parted (paper 2.4).
         plain: a compiled form of `chunk_gradient`.
-
-    Returns:
-        A scalar, float32.
     """
     loss: Tensor = _ResponseLoss.apply(  # type: ignore[no-untyped-call]
         hidden, rows, head, labels, scale, plain or chunk_gradient
@@ -119,15 +116,8 @@ def chunk_gradient(
 ) -> tuple[Tensor, Tensor]:
     """Loss and gradient of some labelled positions under a plain head.
 
-    Args:
-        hidden: shape (n, H).
-        weight: the head's, shape (V, H).
-        bias: the head's, shape (V,), or None.
-        labels: ids, or `NO_LABEL`, shape (n,), int64.
-        scale: what the losses are multiplied by, a scalar.
-
-    Returns:
-        The sum of the scaled losses, a scalar in float32, and its gradient, of the shape and precision of `hidden`.
+    Hidden states (n, H), the head's weight (V, H) and bias (V,), labels (n,) and a scalar scale give the sum of the
+    scaled losses, a scalar in float32, and its gradient, of the shape and precision of `hidden`.
     """
     loss, gradient = _cross_entropy(F.linear(hidden, weight, bias).float(), labels, scale)
     return loss, gradient.to(hidden.dtype) @ weight

@@ -86,11 +86,7 @@ def _steps(phase: Phase, batches: Sequence[tuple[int, ...]], per_epoch: int) -> 
 
 
 def share(members: Sequence[int], lengths: Lengths, parts: int) -> list[list[int]]:
-    """Part the examples of a step so that every part has about as many tokens.
-
-    Returns:
-        The parts, each in the order of `members`.
-    """
+    """Part the examples of a step so that every part has about as many tokens, each in the order of `members`."""
     loads = [0] * parts
     owner: dict[int, int] = {}
     for index in sorted(members, key=lambda index: (-lengths[index], index)):
@@ -132,16 +128,9 @@ def warmup_steps(total: int, fraction: float) -> int:
 
 
 def rate_factor(step: int, total: int, warmup: int, schedule: Schedule) -> float:
-    """What the peak rates are multiplied by in one step; the same as transformers' schedules of these names.
+    """What the peak rates are multiplied by in one step, in [0, 1]; the same as transformers' schedules of these names.
 
-    Args:
-        step: steps already taken, 0 <= step < total. The very first step of a warm-up has the factor 0.
-        total: steps in all.
-        warmup: steps of the warm-up.
-        schedule: the fall after it.
-
-    Returns:
-        A factor in [0, 1].
+    `step` counts the steps taken before, 0 <= step < total: the very first step of a warm-up has the factor 0.
     """
     if step < warmup:
         return step / max(1, warmup)

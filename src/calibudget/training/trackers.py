@@ -64,10 +64,7 @@ def check_trackers(names: Sequence[str]) -> None:
 def report_once(names: Sequence[str], directory: Path, found: Mapping[str, object]) -> None:
     """Report an artefact's object: its numbers by their place in it, and its texts (digests, names) as settings.
 
-    Args:
-        names: the trackers; none to do nothing.
-        directory: where one that writes files beside the results writes them.
-        found: the object, as JSON.
+    Without names nothing is done. A tracker that writes files writes them into the directory.
 
     Raises:
         DependencyError: a tracker isn't installed.
