@@ -25,7 +25,7 @@ from calibudget.evaluation.benchmarks import load_benchmark
 from calibudget.lm.loading import load_model
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.measure import measure_all
-from calibudget.scoring.scorer import CalibrationItem
+from calibudget.scoring.scorer import CalibrationItem, ScorerSettings
 from calibudget.tasks.answers import answers_equal, parse_answer
 
 
@@ -68,7 +68,7 @@ def main() -> None:
 
     loaded = load_model(given.model, device=given.device, dtype=given.dtype)
     batch_tokens = given.batch_tokens if given.device == "cuda" else None
-    scorer = LocalScorer(loaded, batch_tokens=batch_tokens)
+    scorer = LocalScorer(loaded, ScorerSettings(batch_tokens=batch_tokens))
     end = loaded.tokenizer.decode([scorer._encoder.end_id])
     # lm-eval drops special tokens from its texts, so a text goes on behind its end unless `generate` itself ends it
     loaded.model.generation_config.eos_token_id = scorer._encoder.end_id

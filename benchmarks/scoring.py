@@ -146,9 +146,10 @@ def ours(language_model: Any, items: list[Any], *, answers: bool) -> Callable[[i
 
     from calibudget.scoring.local import LocalScorer
     from calibudget.scoring.measure import measure_all
+    from calibudget.scoring.scorer import ScorerSettings
     from calibudget.tasks.answers import AnswerSpec
 
-    scorer = LocalScorer(language_model, max_new_tokens=NEW_TOKENS)
+    scorer = LocalScorer(language_model, ScorerSettings(max_new_tokens=NEW_TOKENS))
     asked = items if answers else [replace(item, answer=AnswerSpec(kind="none")) for item in items]
     return lambda count: [one.nll for one in measure_all(scorer, asked[:count])]
 

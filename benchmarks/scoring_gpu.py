@@ -131,12 +131,16 @@ def tokenizer_of(arguments: argparse.Namespace) -> Any:
     return AutoTokenizer.from_pretrained(arguments.data / "tokenizer")
 
 
-def scorer_of(model: Any, tokenizer: Any, batch_tokens: int | None, *, kind: Any = None, **settings: Any) -> Any:
+def scorer_of(
+    model: Any, tokenizer: Any, batch_tokens: int | None, *, kind: Any = None, early_end: bool = True, **settings: Any
+) -> Any:
     from calibudget.lm.loading import LanguageModel
     from calibudget.scoring.local import LocalScorer
+    from calibudget.scoring.scorer import ScorerSettings
 
     loaded = LanguageModel(model=model, tokenizer=tokenizer, identity={}, context_length=4096)
-    return (kind or LocalScorer)(loaded, batch_tokens=batch_tokens, **settings)
+    asked = ScorerSettings(batch_tokens=batch_tokens, **settings)
+    return (kind or LocalScorer)(loaded, asked, early_end=early_end)
 
 
 def agreeing_scorer() -> Any:

@@ -19,7 +19,7 @@ from calibudget.errors import TrainingError
 from calibudget.lm.loading import LanguageModel
 from calibudget.records import Record, Score
 from calibudget.scoring.local import LocalScorer
-from calibudget.scoring.scorer import CalibrationItem, to_scores
+from calibudget.scoring.scorer import CalibrationItem, ScorerSettings, to_scores
 from calibudget.tasks.answers import AnswerSpec
 from calibudget.training.adapter import start_factors
 from calibudget.training.config import Execution, TrainingConfig
@@ -111,7 +111,9 @@ class Lab:
         )
         with self._learner.as_loaded():
             self._scorer = LocalScorer(
-                language_model, batch_tokens=score_tokens, max_new_tokens=max_new_tokens, early_end=False
+                language_model,
+                ScorerSettings(batch_tokens=score_tokens, max_new_tokens=max_new_tokens),
+                early_end=False,
             )
         self._examples: dict[tuple[str, str], TrainingExample] = {}
         self.is_blank = False

@@ -15,7 +15,7 @@ from calibudget.lm.loading import check_loadable, load_model
 from calibudget.lm.placement import OffloadWarning, hand_on, memory_for, parts_of, split_memory, weight_bytes
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.measure import measure_all
-from calibudget.scoring.scorer import CalibrationItem
+from calibudget.scoring.scorer import CalibrationItem, ScorerSettings
 from calibudget.tasks.answers import AnswerSpec
 
 GB = 10**9
@@ -41,9 +41,9 @@ def test_a_model_in_two_parts_scores_as_one(tiny_directory: Path, tmp_path: Path
     split = replace(other, model=in_two_parts(other.model, tmp_path))
     assert parts_of(split.model) == {"cpu": 3, "disk": 3}
     assert split.model.lm_head.weight.device.type == "meta"
-    scorer = LocalScorer(split, max_new_tokens=12)
+    scorer = LocalScorer(split, ScorerSettings(max_new_tokens=12))
     assert scorer.describe()["forward"] == "packed"
-    expected = measure_all(LocalScorer(whole, max_new_tokens=12), items)
+    expected = measure_all(LocalScorer(whole, ScorerSettings(max_new_tokens=12)), items)
     found = measure_all(scorer, items)
     assert [one.nll for one in found] == pytest.approx([one.nll for one in expected], abs=1e-5)
     assert [one.text for one in found] == [one.text for one in expected]
@@ -54,7 +54,7 @@ def test_a_batch_read_in_pieces_is_scored_as_one(
     tiny_directory: Path, items: list[CalibrationItem], monkeypatch: pytest.MonkeyPatch, cards: int
 ) -> None:
     """Over several cards a batch is read in pieces, whose keys and values are joined for decoding."""
-    scorer = LocalScorer(load_model(str(tiny_directory), device="cpu"), max_new_tokens=12)
+    scorer = LocalScorer(load_model(str(tiny_directory), device="cpu"), ScorerSettings(max_new_tokens=12))
     expected = scorer.measure(items)
     monkeypatch.setattr("calibudget.lm.forward.cards_of", lambda _: cards)
     found = scorer.measure(items)

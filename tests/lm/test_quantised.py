@@ -17,7 +17,7 @@ from calibudget.lm.loading import check_loadable, load_model, twin
 from calibudget.lm.placement import weight_bytes
 from calibudget.lm.quantised import quantised
 from calibudget.scoring.local import LocalScorer
-from calibudget.scoring.scorer import CalibrationItem
+from calibudget.scoring.scorer import CalibrationItem, ScorerSettings
 from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import Parting
@@ -43,8 +43,8 @@ def real_items(count: int) -> list[CalibrationItem]:
 @pytest.mark.parametrize(("kind", "near"), [("int8", 0.15), ("nf4", 0.6)])
 def test_the_real_model_in_few_bits_says_nearly_what_its_floats_say(kind: Any, near: float) -> None:
     items = real_items(16)
-    expected = LocalScorer(load_model("embedded", device="cpu"), max_new_tokens=1).measure(items)
-    scorer = LocalScorer(load_model("embedded", device="cpu", dtype=kind), max_new_tokens=1)
+    expected = LocalScorer(load_model("embedded", device="cpu"), ScorerSettings(max_new_tokens=1)).measure(items)
+    scorer = LocalScorer(load_model("embedded", device="cpu", dtype=kind), ScorerSettings(max_new_tokens=1))
     found = scorer.measure(items)
     apart = [abs(one.nll - other.nll) for one, other in zip(found, expected, strict=True)]
     print(f"{kind}: mean {sum(apart) / len(apart):.4f}, most {max(apart):.4f}")

@@ -459,11 +459,14 @@ def test_whole_texts_and_early_ends_parse_alike(tiny_directory: Path, data: Path
     from calibudget.evaluation.benchmarks import load_benchmark
     from calibudget.lm import loading
     from calibudget.scoring.local import LocalScorer
+    from calibudget.scoring.scorer import ScorerSettings
     from calibudget.tasks.answers import parse_answer
 
     model = loading.load_model(str(tiny_directory), device="cpu")
     items = load_benchmark("piqa", data, path="commonsense/piqa.test.jsonl").items
-    early, whole = (LocalScorer(model, max_new_tokens=16, early_end=early).measure(items) for early in (True, False))
+    early, whole = (
+        LocalScorer(model, ScorerSettings(max_new_tokens=16), early_end=early).measure(items) for early in (True, False)
+    )
     for one, other, item in zip(early, whole, items, strict=True):
         assert parse_answer(item.answer, one.text or "") == parse_answer(item.answer, other.text or "")
         assert (other.text or "").startswith(one.text or "")

@@ -12,7 +12,7 @@ from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.statistics import summarise
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.measure import measure_all
-from calibudget.scoring.scorer import CalibrationItem, to_scores
+from calibudget.scoring.scorer import CalibrationItem, ScorerSettings, to_scores
 from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import Parting
@@ -76,7 +76,7 @@ def test_nll_and_parsed_answers_are_those_of_one_by_one(
     language_model: Any, calibration: Any, label: Any, count: int
 ) -> None:
     items = calibration(label, count)
-    scorer = LocalScorer(language_model, max_new_tokens=32)
+    scorer = LocalScorer(language_model, ScorerSettings(max_new_tokens=32))
     encoder = language_model.encoder("alpaca")
     for item, found in zip(items, measure_all(scorer, items), strict=True):
         nll, text = plain(language_model, encoder.encode(item.record), 32)
@@ -89,7 +89,9 @@ def test_nll_and_parsed_answers_are_those_of_one_by_one(
 def test_scores_do_not_move_with_the_batch_size(language_model: Any, calibration: Any) -> None:
     """Padded batches of 16 and 64 differ by 1.3e-5 on this model; packed ones stay below 1e-5."""
     items = [item for label in ("arc_challenge", "boolq") for item in calibration(label, 2)]
-    scorers = (LocalScorer(language_model, max_new_tokens=16, batch_tokens=tokens) for tokens in (4096, 256))
+    scorers = (
+        LocalScorer(language_model, ScorerSettings(max_new_tokens=16, batch_tokens=tokens)) for tokens in (4096, 256)
+    )
     whole, small = (to_scores(items, measure_all(scorer, items), "nll+wrong") for scorer in scorers)
     assert [score.nll for score in small] == pytest.approx([score.nll for score in whole], abs=1e-5)
     assert [score.prediction for score in small] == [score.prediction for score in whole]
@@ -102,7 +104,9 @@ def test_quotas_do_not_move_with_the_batch_size_on_the_real_sources(language_mod
     quotas, nlls = [], []
     for batch_tokens in (512, 4096):
         scores = to_scores(
-            items, measure_all(LocalScorer(language_model, batch_tokens=batch_tokens), items), "nll+wrong"
+            items,
+            measure_all(LocalScorer(language_model, ScorerSettings(batch_tokens=batch_tokens)), items),
+            "nll+wrong",
         )
         statistics = summarise(scores, POOLS, model={}, error="nll+wrong", bootstrap_seed=42)
         made = plan(

@@ -16,6 +16,7 @@ from calibudget.errors import ScoringError
 from calibudget.lm.loading import LanguageModel, load_model
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.measure import measure_all
+from calibudget.scoring.scorer import ScorerSettings
 from calibudget.tasks.answers import AnswerSpec, parse_answer
 
 NONE = AnswerSpec(kind="none")
@@ -46,7 +47,7 @@ def plain(language_model: Any, item: Any, limit: Any, template: str = "alpaca") 
 @pytest.mark.parametrize("template", ["alpaca", "chat"])
 def test_scores_are_those_of_one_by_one(language_model: Any, items_of: Callable[..., Any], template: str) -> None:
     items = items_of(4)
-    scorer = LocalScorer(language_model, template=template, max_new_tokens=16)  # type: ignore[arg-type]
+    scorer = LocalScorer(language_model, ScorerSettings(template=template, max_new_tokens=16))  # type: ignore[arg-type]
     for item, found in zip(items, measure_all(scorer, items), strict=True):
         nll, text = plain(language_model, item, 16, template)
         assert found.nll == pytest.approx(nll, abs=2e-5)
@@ -80,7 +81,9 @@ def test_an_agreeing_reference_is_not_decoded(
     items = items_of(4)
     texts = [plain(spelling_model, item, 20)[1] for item in items]
     monkeypatch.setattr("calibudget.scoring.local.continue_greedily", None)
-    found = LocalScorer(spelling_model, max_new_tokens=8).measure(list(map(with_reference, items, texts)))
+    found = LocalScorer(spelling_model, ScorerSettings(max_new_tokens=8)).measure(
+        list(map(with_reference, items, texts))
+    )
     assert [one.text for one in found] == [text[:8] for text in texts]
 
 
@@ -141,14 +144,14 @@ def test_results_hardly_move_with_the_batch_size(
     language_model: Any, items_of: Callable[..., Any], batch_tokens: int
 ) -> None:
     items = items_of(6)
-    whole = measure_all(LocalScorer(language_model, max_new_tokens=6), items)
-    small = measure_all(LocalScorer(language_model, max_new_tokens=6, batch_tokens=batch_tokens), items)
+    whole = measure_all(LocalScorer(language_model, ScorerSettings(max_new_tokens=6)), items)
+    small = measure_all(LocalScorer(language_model, ScorerSettings(max_new_tokens=6, batch_tokens=batch_tokens)), items)
     assert [one.nll for one in small] == pytest.approx([one.nll for one in whole], abs=1e-5)
     assert [one.text for one in small] == [one.text for one in whole]
 
 
 def test_results_are_the_same_bits_in_any_order_of_items(language_model: Any, items_of: Callable[..., Any]) -> None:
-    items, scorer = items_of(8), LocalScorer(language_model, batch_tokens=500, max_new_tokens=6)
+    items, scorer = items_of(8), LocalScorer(language_model, ScorerSettings(batch_tokens=500, max_new_tokens=6))
     one = {m.record_id: m for m in measure_all(scorer, items)}
     other = {m.record_id: m for m in measure_all(scorer, items[::-1])}
     assert one == other
@@ -172,7 +175,7 @@ def test_a_family_that_cannot_be_packed_scores_one_by_one(
     loaded = LanguageModel(
         model=model_of("mamba"), tokenizer=tokenizer_with(), identity={"name": "mamba"}, context_length=512
     )
-    scorer = LocalScorer(loaded, max_new_tokens=4)
+    scorer = LocalScorer(loaded, ScorerSettings(max_new_tokens=4))
     assert scorer.describe()["forward"] == "plain"
     items = items_of(2)
     for item, found in zip(items, scorer.measure(items), strict=True):
@@ -198,7 +201,7 @@ def test_decoding_stays_within_the_context(
     loaded = LanguageModel(model=model, tokenizer=tokenizer_with(), identity={}, context_length=None)
     example = loaded.encoder("alpaca").encode(item.record)
     bounded = replace(loaded, context_length=example.total_length)
-    (found,) = LocalScorer(bounded, max_new_tokens=500).measure([item])
+    (found,) = LocalScorer(bounded, ScorerSettings(max_new_tokens=500)).measure([item])
     assert found.text == plain(loaded, item, len(example.response_ids))[1]
 
 
@@ -307,7 +310,7 @@ def test_greedy_is_the_first_choice_whatever_the_generation_config_says(
     expected = first_choices(loaded, item, 12)
     said = loaded.encoder("alpaca").decode([token for token in expected if token not in loaded.stop_ids])
     for packs in (True, False):
-        scorer = LocalScorer(loaded, max_new_tokens=12, early_end=False)
+        scorer = LocalScorer(loaded, ScorerSettings(max_new_tokens=12), early_end=False)
         scorer._packs = packs
         assert scorer.measure([item])[0].text == said
     torch.manual_seed(0)
@@ -340,6 +343,6 @@ def test_reasoning_that_the_prompt_opens_is_no_answer(
     )
     loaded = LanguageModel(model=model_of(num_key_value_heads=2), tokenizer=tokenizer, identity={}, context_length=512)
     (item,) = items_of(1, ("apples",))
-    (found,) = LocalScorer(loaded, template="chat", max_new_tokens=12).measure([item])
+    (found,) = LocalScorer(loaded, ScorerSettings(template="chat", max_new_tokens=12)).measure([item])
     assert found.text.startswith("<think>")  # type: ignore[union-attr]
     assert parse_answer(item.answer, found.text) is None  # type: ignore[arg-type]

@@ -88,7 +88,9 @@ def test_scores_and_quotas_are_those_of_this_process(
 ) -> None:
     server.protocol = protocol
     items = items_of(6)
-    here = measure_all(LocalScorer(language_model, template=template, early_end=False, max_new_tokens=12), items)
+    here = measure_all(
+        LocalScorer(language_model, ScorerSettings(template=template, max_new_tokens=12), early_end=False), items
+    )
     scorer = scorer_of(template=template, max_new_tokens=12)
     there = measure_all(scorer, items)
     assert [one.nll for one in there] == pytest.approx([one.nll for one in here], abs=1e-4)
@@ -378,7 +380,7 @@ def vllm_serving(directory: str) -> Iterator[str]:
 )
 def test_vllm_itself_gives_the_scores_and_quotas_of_this_process(items_of: Any, embedded: Any) -> None:
     items = items_of(3)
-    here = measure_all(LocalScorer(embedded, max_new_tokens=8), items)
+    here = measure_all(LocalScorer(embedded, ScorerSettings(max_new_tokens=8)), items)
     with vllm_serving(embedded.model.name_or_path) as url:
         scorer = server_scorer(url, "embedded", max_new_tokens=8, timeout=900.0)
         there = measure_all(scorer, items)

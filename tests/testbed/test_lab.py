@@ -11,7 +11,7 @@ import torch
 
 from calibudget.lm.loading import LanguageModel, load_model
 from calibudget.scoring.local import LocalScorer
-from calibudget.scoring.scorer import CalibrationItem
+from calibudget.scoring.scorer import CalibrationItem, ScorerSettings
 from calibudget.tasks.answers import AnswerSpec
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import encode_examples
@@ -71,12 +71,12 @@ def test_measuring_between_trainings_compiles_nothing_anew(
     model = language_model.model
     own = type(model.model.layers[0]).forward
     items = [CalibrationItem(record=record_of("apples", i), answer=AnswerSpec(kind="exact")) for i in range(4)]
-    before = LocalScorer(language_model, max_new_tokens=3).measure(items)
+    before = LocalScorer(language_model, ScorerSettings(max_new_tokens=3)).measure(items)
     execution = Execution(device="cpu", pack=True, compile=True, fuse=True)
     learner = LastingLearner(model, "tiny", TrainingConfig(rank=4), execution)
     with learner.as_loaded():
         assert model.model.layers[0].forward.__func__ is own
-        scorer = LocalScorer(language_model, max_new_tokens=3)
+        scorer = LocalScorer(language_model, ScorerSettings(max_new_tokens=3))
     losses = [step(learner, examples)]
     compiled = len(backend.graphs)
     for _ in range(2):

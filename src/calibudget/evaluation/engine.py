@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 from calibudget.evaluation.benchmarks import Benchmark
-from calibudget.evaluation.judge import Judge, Judgement
+from calibudget.evaluation.judge import Judge
 from calibudget.evaluation.likelihood import choice_items, likeliest
 from calibudget.evaluation.predictions import Prediction
 from calibudget.evaluation.renderings import NO_REFERENCE
 from calibudget.scoring.measure import Progress, measure_all
-from calibudget.scoring.scorer import CalibrationItem, Measurement, Scorer
+from calibudget.scoring.scorer import CalibrationItem, Scorer
 
 
 class MakeScorer(Protocol):
@@ -46,10 +47,17 @@ def predict(
     """
     scorer = scorer_of(make_scorer, benchmark)
     measured = measure_all(scorer, benchmark.items, journal_path=journal_path, progress=progress)
-    texts = {one.record_id: one.text or "" for one in measured}
-    judgements = judge.judge(benchmark, texts)
+    judgements = judge.judge(benchmark, {one.record_id: one.text or "" for one in measured})
     return [
-        _prediction(benchmark.name, item, one, judgements[one.record_id])
+        Prediction(
+            task=benchmark.name,
+            item_id=one.record_id,
+            text=one.text or "",
+            gold=item.record.answer,
+            **judgements[one.record_id]._asdict(),
+            nll=one.nll if _has_reference(item) else None,
+            response_tokens=one.response_tokens if _has_reference(item) else None,
+        )
         for item, one in zip(benchmark.items, measured, strict=True)
     ]
 
@@ -70,30 +78,13 @@ def predict_by_likelihood(
 def judge_again(benchmark: Benchmark, judge: Judge, predictions: dict[str, Prediction]) -> list[Prediction]:
     """The same texts, judged anew: verdicts that were deferred, or by newer parsers."""
     judgements = judge.judge(benchmark, {name: one.text for name, one in predictions.items()})
-    measured = {name: (one.text, one.nll, one.response_tokens) for name, one in predictions.items()}
     return [
-        _judged(benchmark.name, item, judgements[item.record.record_id], *measured[item.record.record_id])
+        replace(
+            predictions[item.record.record_id], gold=item.record.answer, **judgements[item.record.record_id]._asdict()
+        )
         for item in benchmark.items
     ]
 
 
-def _prediction(task: str, item: CalibrationItem, measured: Measurement, judgement: Judgement) -> Prediction:
-    has_reference = item.record.completion != NO_REFERENCE
-    nll, tokens = (measured.nll, measured.response_tokens) if has_reference else (None, None)
-    return _judged(task, item, judgement, measured.text or "", nll, tokens)
-
-
-def _judged(
-    task: str, item: CalibrationItem, judgement: Judgement, text: str, nll: float | None, tokens: int | None
-) -> Prediction:
-    return Prediction(
-        task=task,
-        item_id=item.record.record_id,
-        text=text,
-        prediction=judgement.prediction,
-        gold=item.record.answer,
-        verdict=judgement.verdict,
-        reason=judgement.reason,
-        nll=nll,
-        response_tokens=tokens,
-    )
+def _has_reference(item: CalibrationItem) -> bool:
+    return item.record.completion != NO_REFERENCE

@@ -165,16 +165,21 @@ def can_pack(model: Any) -> bool:
     positions depend on the longest sequence are read one example at a time instead.
     """
     config = model.config.get_text_config()
-    rope = getattr(config, "rope_parameters", None) or {}
-    kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, dict)}
     fits = (
         getattr(model, "_supports_attention_backend", False)
         and not model.config.is_encoder_decoder
         and "logits_to_keep" in inspect.signature(model.forward).parameters
         and set(getattr(config, "layer_types", None) or ()) <= _ATTENTION_LAYERS
-        and not kinds & _LENGTH_DEPENDENT
+        and not positions_depend_on_batch(config)
     )
     return fits and _probe_agrees(model)
+
+
+def positions_depend_on_batch(config: Any) -> bool:
+    """Whether a text model's rotary angles depend on the longest sequence of the batch, which they look at."""
+    rope = getattr(config, "rope_parameters", None) or {}
+    kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, dict)}
+    return bool(kinds & _LENGTH_DEPENDENT)
 
 
 @torch.inference_mode()

@@ -17,7 +17,7 @@ from calibudget.pipeline.progress import Progress, whole
 from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, recipe_of_run
 from calibudget.scoring.fake import FakeScorer
-from calibudget.scoring.scorer import Scorer
+from calibudget.scoring.scorer import Scorer, ScorerSettings
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME
 from calibudget.store.train_set import TRAIN_NAMES
 from calibudget.values import check_labels, nfc
@@ -225,5 +225,7 @@ def _local(
     from calibudget.scoring.local import LocalScorer
 
     return LocalScorer(
-        model, template=template, batch_tokens=batch_tokens, max_new_tokens=max_new_tokens, early_end=early_end
+        model,
+        ScorerSettings(template=template, batch_tokens=batch_tokens, max_new_tokens=max_new_tokens),
+        early_end=early_end,
     )

@@ -22,10 +22,10 @@ import torch
 from calibudget.errors import ScoringError
 from calibudget.lm.attention import Packed
 from calibudget.lm.decode import Continuation, continue_greedily
-from calibudget.lm.encoding import Encoder, Template
+from calibudget.lm.encoding import Encoder
 from calibudget.lm.forward import TeacherForced, can_pack, plain_forward, teacher_forced
 from calibudget.lm.loading import LanguageModel
-from calibudget.scoring.scorer import ANSWER_LIMITS, CalibrationItem, Measurement, Work, encoded
+from calibudget.scoring.scorer import ANSWER_LIMITS, CalibrationItem, Measurement, ScorerSettings, Work, encoded
 from calibudget.tasks.answers import PARSER_VERSION, answer_is_final
 
 
@@ -93,42 +93,30 @@ def told_of_operations(device: torch.device) -> Iterator[None]:
 
 
 class LocalScorer:
-    """Scores with a loaded model.
+    """Scores with a loaded model, what of the settings isn't the model's.
 
-    Args:
-        language_model: what `load_model` returned.
-        template: "alpaca" or "chat".
-        batch_tokens: most tokens a batch; None is 4,096 on CPU and 32,768 on a GPU. Recorded, since the last bits
-            of an NLL depend on it.
-        max_length: tokens that a record is cut to; None refuses records longer than the context.
-        max_new_tokens: most tokens decoded an answer; None goes by the answer kind: 32 for choices, 128 for
-            regex, 512 for numbers and mathematics.
-        early_end: whether decoding ends where more text couldn't change the verdict, and for exact answers 8 tokens
-            after the reference's length at the latest; False gives whole texts.
+    Without `batch_tokens` a batch has 4,096 on CPU and 32,768 on a GPU, which is recorded, since the last bits of an
+    NLL depend on it. Decoding ends where more text couldn't change the verdict, and for exact answers 8 tokens after
+    the reference's length at the latest; `early_end` False gives whole texts.
 
     Raises:
         ScoringError: a bound that isn't positive, or a tokenizer that doesn't fit the template.
     """
 
     def __init__(
-        self,
-        language_model: LanguageModel,
-        *,
-        template: Template = "alpaca",
-        batch_tokens: int | None = None,
-        max_length: int | None = None,
-        max_new_tokens: int | None = None,
-        early_end: bool = True,
+        self, language_model: LanguageModel, settings: ScorerSettings | None = None, *, early_end: bool = True
     ) -> None:
-        for name, value in (("batch_tokens", batch_tokens), ("max_new_tokens", max_new_tokens)):
+        settings = settings or ScorerSettings()
+        for name in ("batch_tokens", "max_new_tokens"):
+            value = getattr(settings, name)
             if value is not None and value <= 0:
                 raise ScoringError(f"{name} must be positive, not {value}")
         self._language_model = language_model
         self._model = language_model.model
-        self._encoder: Encoder = language_model.encoder(template, max_length=max_length)
+        self._encoder: Encoder = language_model.encoder(settings.template, max_length=settings.max_length)
         self._stop_ids = language_model.stop_ids | {self._encoder.end_id}
-        self._batch_tokens = batch_tokens or _BATCH_TOKENS[self._model.device.type]
-        self._max_new_tokens = max_new_tokens
+        self._batch_tokens = settings.batch_tokens or _BATCH_TOKENS[self._model.device.type]
+        self._max_new_tokens = settings.max_new_tokens
         self._early_end = early_end
         with told_of_operations(self._model.device):
             self._packs = can_pack(self._model)

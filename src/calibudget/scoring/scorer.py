@@ -66,7 +66,8 @@ class ScorerSettings:
         adapter: directory of a LoRA adapter.
         gpus: GPUs that the model is split over at least.
         max_length: tokens that a record is cut to; None refuses records longer than the context.
-        max_new_tokens: most tokens of an answer; None goes by the answer kind.
+        max_new_tokens: most tokens of an answer; None goes by the answer kind: 32 for choices, 128 for regex, 512 for
+            numbers and mathematics.
         base_url: such as http://host:8000/v1; a key, where the server wants one, is in CALIBUDGET_SERVER_KEY.
         served_model: the model's name at the server; None is `model`, or the only one that is served.
         requests: how many are under way at once.

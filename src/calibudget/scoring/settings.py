@@ -55,13 +55,7 @@ def make_scorer(settings: ScorerSettings, language_model: LanguageModel | None =
         )
     from calibudget.scoring.local import LocalScorer  # needs torch, whose absence load_model explains
 
-    return LocalScorer(
-        language_model,
-        template=settings.template,
-        batch_tokens=settings.batch_tokens,
-        max_length=settings.max_length,
-        max_new_tokens=settings.max_new_tokens,
-    )
+    return LocalScorer(language_model, settings)
 
 
 class ScoringHandler:

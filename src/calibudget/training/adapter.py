@@ -20,6 +20,7 @@ from transformers.pytorch_utils import Conv1D
 
 from calibudget.errors import TrainingError
 from calibudget.keys import torch_seed
+from calibudget.lm.identity import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from calibudget.training.config import TrainingConfig
 from calibudget.training.layers import ADAPTER
 
@@ -91,14 +92,7 @@ def frozen_experts(model: Any) -> tuple[str, ...]:
 
 
 def _linear_layers(model: Any) -> Iterator[tuple[str, Any]]:
-    from torch import nn
-    from transformers.pytorch_utils import Conv1D
-
     return ((name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear | Conv1D))
-
-
-WEIGHTS_NAME: Final = "adapter_model.safetensors"
-CONFIG_NAME: Final = "adapter_config.json"
 
 
 def add_adapter(model: Any, config: TrainingConfig, name: str) -> PeftModel:
@@ -159,9 +153,9 @@ def save_adapter(model: PeftModel, directory: Path) -> None:
     # embeddings are never trained, and peft would ask the hub whether they were
     state = get_peft_model_state_dict(model, save_embedding_layers=False)
     weights = {name: value.detach().cpu().contiguous() for name, value in sorted(state.items())}
-    save_file(weights, directory / WEIGHTS_NAME, metadata={"format": "pt"})
+    save_file(weights, directory / ADAPTER_WEIGHTS, metadata={"format": "pt"})
     fields = model.peft_config[ADAPTER].to_dict() | {"inference_mode": True}
     plain = {name: sorted(value) if isinstance(value, set) else value for name, value in fields.items()}
-    (directory / CONFIG_NAME).write_text(json.dumps(plain, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    (directory / ADAPTER_CONFIG).write_text(json.dumps(plain, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     # as any other file: safetensors lets its owner alone read it
-    (directory / WEIGHTS_NAME).chmod((directory / CONFIG_NAME).stat().st_mode & 0o777)
+    (directory / ADAPTER_WEIGHTS).chmod((directory / ADAPTER_CONFIG).stat().st_mode & 0o777)

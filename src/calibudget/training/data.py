@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from calibudget.errors import TrainingError
+from calibudget.lm.attention import onto
 from calibudget.lm.encoding import Encoded, Encoder
 from calibudget.messages import counted
 from calibudget.records import Message, Record
@@ -205,7 +206,7 @@ class Batch:
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device; the copy doesn't hold up the caller."""
         moved = {
-            name: value.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else value
+            name: onto(value, device)
             for name in self.__dataclass_fields__
             if (value := getattr(self, name)) is not None
         }

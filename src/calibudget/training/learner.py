@@ -19,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 
 from calibudget.errors import TrainingError
 from calibudget.lm.attention import has_kernel
+from calibudget.lm.forward import positions_depend_on_batch
 from calibudget.lm.placement import parts_of
 from calibudget.training import layers
 from calibudget.training.adapter import add_adapter, frozen_experts
@@ -90,8 +91,6 @@ class GraphedPass:
 
 #: Parameters up to which a model's kernels are so short that launching them is what takes the time.
 _SMALL_MODEL: Final = 1_500_000_000
-#: Kinds of rotary position that look at the numbers of a batch, which a captured graph can't.
-_LOOKS_AT_POSITIONS: Final = frozenset({"dynamic", "longrope"})
 #: Relative error of hidden states that rounding explains; sequences that see each other are far above.
 _PROBE_TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.1}
 
@@ -280,11 +279,10 @@ class Learner:
 
     def _graphs(self, model: Any) -> bool:
         asked = self._execution.graphs
-        config = model.config.get_text_config()
-        rope = getattr(config, "rope_parameters", None) or {}
-        kinds = {part.get("rope_type") for part in (rope, *rope.values()) if isinstance(part, dict)}
         redraws = self._execution.gradient_checkpointing and self._config.dropout
-        possible = self._on_gpu and self.packs_sequences and not kinds & _LOOKS_AT_POSITIONS
+        possible = (
+            self._on_gpu and self.packs_sequences and not positions_depend_on_batch(model.config.get_text_config())
+        )
         possible = possible and not redraws and not self._is_special
         if asked and not possible:
             raise TrainingError(

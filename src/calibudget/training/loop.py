@@ -368,12 +368,9 @@ class _Run:
 
     def _card(self) -> str:
         return model_card(
-            model=self._job.language_model.identity,
-            examples=self._job.examples,
-            config=self._job.config,
+            self._job,
             target_modules=self._learner.model.peft_config[ADAPTER].target_modules,
             frozen_experts=self._learner.frozen_experts,
-            evidence=self._job.evidence,
             final_loss=self._last_loss,
             versions=_versions(),
         )

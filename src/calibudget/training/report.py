@@ -10,10 +10,10 @@ import math
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Final, Self
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 
 import torch
 from torch import nn
@@ -23,7 +23,9 @@ from calibudget.messages import counted
 from calibudget.store.canonical import canonical_json, loads_object
 from calibudget.store.files import is_no_file, sync_directory
 from calibudget.training.config import TrainingConfig
-from calibudget.training.data import TrainingExample
+
+if TYPE_CHECKING:
+    from calibudget.training.job import TrainingJob
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,40 +222,31 @@ CARD_NAME: Final = "README.md"
 
 
 def model_card(
+    job: TrainingJob,
     *,
-    model: Mapping[str, object],
-    examples: Sequence[TrainingExample],
-    config: TrainingConfig,
     target_modules: Collection[str],
     frozen_experts: Collection[str],
-    evidence: Mapping[str, object],
     final_loss: float,
     versions: Mapping[str, str],
 ) -> str:
     """The text of `README.md`; it holds no time, path or host name.
 
-    Args:
-        model: identity of the base model.
-        examples: what was trained on.
-        config: how.
-        target_modules: the layers that have factors.
-        frozen_experts: the modules whose experts have none.
-        evidence: digests that say where the train set comes from, by name.
-        final_loss: mean loss of the last optimizer step, in nats a token or an example, as `config.loss` says.
-        versions: versions of the libraries, by name.
+    The loss is the mean of the last optimizer step, in nats a token or an example, as `loss` of the configuration says.
     """
+    model, config, evidence = job.language_model.identity, job.config, job.evidence
     factor_rates = config.factor_rates(config.learning_rate)
     settings = asdict(config) | {"target_modules": sorted(target_modules)}
     settings |= {"rate of A": factor_rates[0], "rate of B": factor_rates[1]}
     settings |= {"frozen experts": sorted(frozen_experts)} if frozen_experts else {}
-    counts = Counter(example.source for example in examples)
+    counts = Counter(example.source for example in job.examples)
     on_a_hub = [f"base_model: {model['name']}"] if model.get("kind") == "hub" else []  # where hubs link it
     front = ["---", *on_a_hub, "library_name: peft", "pipeline_tag: text-generation"]
     front += ["tags:", "- lora", "- calibudget", "---"]
     unit = "a response token" if config.loss == "token_mean" else "an example"
     words = [
         f"# LoRA+ adapter for {model.get('name')}",
-        f"Trained on {counted(len(examples), 'example')} whose quotas were set by calibudget{_elsewhere(evidence)}. "
+        f"Trained on {counted(len(job.examples), 'example')} whose quotas were set by calibudget"
+        f"{_elsewhere(evidence)}. "
         f"The last optimizer step had a mean loss of {final_loss:.4f} nats {unit}.",
     ]
     parts = [
