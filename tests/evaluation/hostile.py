@@ -215,7 +215,7 @@ FAKES = [
 ]
 
 TIME = [
-    attack("sleeps", "wall clock", "time.sleep(2.5)", ends=("timeout",), limits={"wall_seconds": 1.5}),
+    attack("sleeps", "wall clock", "time.sleep(1)", ends=("timeout",), limits={"wall_seconds": 0.5}),
     attack(
         "stops itself",
         "wall clock",
@@ -226,7 +226,7 @@ TIME = [
     attack(
         "computes without end",
         "processor time",
-        "end = time.process_time() + 2.5\nwhile time.process_time() < end: pass",
+        "end = time.process_time() + 1.5\nwhile time.process_time() < end: pass",
         ends=("timeout",),
         limits={"cpu_seconds": 1},
     ),

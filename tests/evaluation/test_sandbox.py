@@ -16,7 +16,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -113,108 +113,76 @@ def test_a_right_program_passes(sandbox: Sandbox) -> None:
 # Each defence taken away, and the programs that then get through.
 
 
-class NoProcessNamespace(Sandbox):
-    def namespaces(self) -> list[str]:
-        kept = ["user", "ipc", "net", "uts", "cgroup-try"]
-        return [*(f"--unshare-{name}" for name in kept), "--disable-userns"]
+def weaker(name: str, **methods: Callable[[Sandbox], object]) -> type[Sandbox]:
+    """The sandbox with something else in the place of what a method of it says."""
+    return type(name, (Sandbox,), methods)
 
 
-class NoHostName(Sandbox):
-    def namespaces(self) -> list[str]:
-        return [f"--unshare-{name}" for name in ("user", "ipc", "net", "pid", "cgroup-try")] + ["--disable-userns"]
-
-    def identity(self) -> list[str]:
-        return [part for part in super().identity() if part not in ("--hostname", "sandbox")]
+def but_for(parts: list[str], first: str, count: int = 1, instead: Sequence[str] = ()) -> list[str]:
+    at = parts.index(first)
+    return [*parts[:at], *instead, *parts[at + count :]]
 
 
-class NoIpcNamespace(Sandbox):
-    def namespaces(self) -> list[str]:
-        return [f"--unshare-{name}" for name in ("user", "uts", "net", "pid", "cgroup-try")] + ["--disable-userns"]
-
-    def system_calls(self) -> bytes:
-        return b""
+def unshared(*names: str) -> Callable[[Sandbox], object]:
+    return lambda _: [*(f"--unshare-{name}" for name in names), "--disable-userns"]
 
 
-class NoNetworkNamespace(Sandbox):
-    def namespaces(self) -> list[str]:
-        return [*super().namespaces(), "--share-net"]
-
-    def system_calls(self) -> bytes:
-        return b""
+def whole_root(_: Sandbox) -> list[str]:
+    names = ("bin", "etc", "lib", "lib64", "usr", "var")
+    folders = sorted(str(path) for path in Path("/").iterdir() if path.name in names)
+    return [*(part for path in folders for part in bind(path)), "--dev", "/dev", "--tmpfs", "/tmp"]
 
 
-class NoFilter(Sandbox):
-    def system_calls(self) -> bytes:
-        return b""
+def unlimited_root(self: Sandbox) -> list[str]:
+    parts = Sandbox.root(self)
+    return but_for(parts, parts[parts.index("--size") + 1], instead=[str(2**30)])
 
 
-class MoreUserNamespaces(Sandbox):
-    def namespaces(self) -> list[str]:
-        return ["--unshare-all", "--unshare-user"]
-
-
-class WholeRoot(Sandbox):
-    def root(self) -> list[str]:
-        folders = sorted(
-            str(path) for path in Path("/").iterdir() if path.name in ("bin", "etc", "lib", "lib64", "usr", "var")
-        )
-        return [*(part for path in folders for part in bind(path)), "--dev", "/dev", "--tmpfs", "/tmp"]
-
-
-class OpenFiles(Sandbox):
-    """The root writable, the interpreter's files too."""
-
-    def root(self) -> list[str]:
-        parts = [part.replace("--ro-bind", "--bind") for part in super().root()]
-        return parts[:-2]
+def as_caller(self: Sandbox) -> list[str]:
+    who = ["--uid", str(os.getuid()), "--gid", str(os.getgid())]
+    return but_for(Sandbox.identity(self), "--uid", 4, who)
 
 
 class SharedTmp(Sandbox):
     folder = ""
 
     def root(self) -> list[str]:
-        parts = super().root()
-        at = parts.index("--size")
-        return [*parts[:at], "--bind", self.folder, "/tmp", *parts[at + 4 :]]
+        return but_for(super().root(), "--size", 4, ["--bind", self.folder, "/tmp"])
 
 
-class NoSession(Sandbox):
-    def identity(self) -> list[str]:
-        return [part for part in super().identity() if part != "--new-session"]
+def no_filter(_: Sandbox) -> bytes:
+    return b""
 
 
-class NoLimits(Sandbox):
-    def process_limits(self) -> dict[str, int]:
-        return {}
-
-    def root(self) -> list[str]:
-        parts = super().root()
-        parts[parts.index("--size") + 1] = str(2**30)
-        return parts
-
-
-class Capable(Sandbox):
-    def identity(self) -> list[str]:
-        parts = super().identity()
-        at = parts.index("--cap-drop")
-        return [*parts[:at], "--cap-add", "ALL", *parts[at + 2 :]]
-
-
-class KeptEnvironment(Sandbox):
-    def identity(self) -> list[str]:
-        return [part for part in super().identity() if part != "--clearenv"]
-
-
-class Proc(Sandbox):
-    def root(self) -> list[str]:
-        return ["--proc", "/proc", *super().root()]
-
-
-class Caller(Sandbox):
-    def identity(self) -> list[str]:
-        parts = super().identity()
-        at = parts.index("--uid")
-        return [*parts[:at], "--uid", str(os.getuid()), "--gid", str(os.getgid()), *parts[at + 4 :]]
+NoProcessNamespace = weaker("NoProcessNamespace", namespaces=unshared("user", "ipc", "net", "uts", "cgroup-try"))
+NoHostName = weaker(
+    "NoHostName",
+    namespaces=unshared("user", "ipc", "net", "pid", "cgroup-try"),
+    identity=lambda self: but_for(Sandbox.identity(self), "--hostname", 2),
+)
+NoIpcNamespace = weaker(
+    "NoIpcNamespace", namespaces=unshared("user", "uts", "net", "pid", "cgroup-try"), system_calls=no_filter
+)
+NoNetworkNamespace = weaker(
+    "NoNetworkNamespace",
+    namespaces=lambda self: [*Sandbox.namespaces(self), "--share-net"],
+    system_calls=no_filter,
+)
+NoFilter = weaker("NoFilter", system_calls=no_filter)
+MoreUserNamespaces = weaker("MoreUserNamespaces", namespaces=lambda _: ["--unshare-all", "--unshare-user"])
+WholeRoot = weaker("WholeRoot", root=whole_root)
+#: The root writable, the interpreter's files too.
+OpenFiles = weaker(
+    "OpenFiles", root=lambda self: [part.replace("--ro-bind", "--bind") for part in Sandbox.root(self)][:-2]
+)
+NoSession = weaker("NoSession", identity=lambda self: but_for(Sandbox.identity(self), "--new-session"))
+NoLimits = weaker("NoLimits", process_limits=lambda _: {}, root=unlimited_root)
+Capable = weaker(
+    "Capable", identity=lambda self: but_for(Sandbox.identity(self), "--cap-drop", 2, ["--cap-add", "ALL"])
+)
+KeptEnvironment = weaker("KeptEnvironment", identity=lambda self: but_for(Sandbox.identity(self), "--clearenv"))
+Proc = weaker("Proc", root=lambda self: ["--proc", "/proc", *Sandbox.root(self)])
+Caller = weaker("Caller", identity=as_caller)
 
 
 WEAKER = [

@@ -40,6 +40,11 @@ sources:
 """
 
 
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
 def piqa(number: int) -> dict[str, Any]:
     return {"goal": f"Goal {number}.", "sol1": "Twist.", "sol2": "Sing.", "label": number % 2}
 
@@ -51,18 +56,12 @@ def data(tmp_path: Path) -> Path:
         "commonsense/piqa.test.jsonl": [piqa(number) for number in range(6)],
         "math/gsm8k.test.jsonl": [{"question": f"{n}+1?", "answer": f"#### {n + 1}"} for n in range(4)],
         "modern/humaneval.test.jsonl": [
-            {
-                "task_id": "H/0",
-                "prompt": "def f():\n",
-                "entry_point": "f",
-                "test": "def check(c):\n    assert c() == 1\n",
-            }
+            {"task_id": "H/0", "prompt": "def f():\n", "entry_point": "f"}
+            | {"test": "def check(c):\n    assert c() == 1\n"}
         ],
     }
     for name, own in rows.items():
-        path = tmp_path / "data" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in own))
+        write_rows(tmp_path / "data" / name, own)
     return tmp_path / "data"
 
 
@@ -77,15 +76,8 @@ def run_dir(tmp_path: Path, data: Path) -> Path:
     directory = tmp_path / "run"
     directory.mkdir()
     (directory / "recipe.resolved.yaml").write_text(RECIPE)
-    row = {
-        "source": "piqa",
-        "record_id": "r",
-        "role": "source",
-        "prompt": "Something else.",
-        "completion": "x",
-        "original": {},
-    }
-    (directory / "train.jsonl").write_text(json.dumps(row) + "\n")
+    row = {"source": "piqa", "record_id": "r", "role": "source", "prompt": "Something else.", "completion": "x"}
+    write_rows(directory / "train.jsonl", [row | {"original": {}}])
     write_sums(directory, ["recipe.resolved.yaml", "train.jsonl"])
     return directory
 
@@ -106,8 +98,7 @@ def test_a_run_is_evaluated_into_its_own_directory_and_bound(run_dir: Path, data
 
 
 def test_an_evaluated_run_still_verifies(finished: Path, data: Path, tmp_path: Path) -> None:
-    directory = tmp_path / "copy"
-    shutil.copytree(finished / "run", directory)
+    directory = shutil.copytree(finished / "run", tmp_path / "copy")
     evaluate(directory, asking(data, "piqa"))
     assert verify(directory).differences == ()
     path = directory / "evaluation.json"
@@ -120,10 +111,15 @@ def evaluated(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run with an evaluation of one task by both protocols; to be copied, never changed."""
     root = tmp_path_factory.mktemp("evaluated")
     shutil.copytree(finished / "run", root / "run")
-    rows = [piqa(number) for number in range(6)]
-    (root / "piqa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(root / "piqa.jsonl", [piqa(number) for number in range(6)])
     evaluate(root / "run", EvaluationRequest(tasks=("piqa=piqa.jsonl",), data_dir=root, likelihood=True))
     return root / "run"
+
+
+@pytest.fixture
+def directory(evaluated: Path, tmp_path: Path) -> Path:
+    """An evaluated run to be changed."""
+    return shutil.copytree(evaluated, tmp_path / "run")
 
 
 def differing(directory: Path) -> set[tuple[str, str]]:
@@ -162,9 +158,8 @@ ALL_RIGHT: dict[str, Any] = {"right": 6, "score": 1.0, "standard_error": 0.0, "v
     ],
 )
 def test_statements_of_a_task_that_its_predictions_do_not_give_are_found(
-    evaluated: Path, tmp_path: Path, task: str, change: Any, fields: set[str]
+    directory: Path, task: str, change: Any, fields: set[str]
 ) -> None:
-    directory = shutil.copytree(evaluated, tmp_path / "run")
     restate_task(directory, task, **change)
     differences = differing(directory)
     assert {("evaluation.json", f"tasks.{task}.{field}") for field in fields} <= differences
@@ -187,15 +182,13 @@ def test_statements_of_a_task_that_its_predictions_do_not_give_are_found(
         ({"calibration_set": {"sha256": "0" * 64}}, "calibration_set.sha256"),
     ],
 )
-def test_a_frame_that_a_forger_changed_is_found(evaluated: Path, tmp_path: Path, change: Any, field: str) -> None:
-    directory = shutil.copytree(evaluated, tmp_path / "run")
+def test_a_frame_that_a_forger_changed_is_found(directory: Path, change: Any, field: str) -> None:
     stored = read_evaluation(directory / "evaluation.json")
     restate(directory, **{name: {**getattr(stored, name), **value} for name, value in change.items()})
     assert ("evaluation.json", field) in differing(directory)
 
 
-def test_another_model_than_the_one_that_scored_is_found(evaluated: Path, tmp_path: Path) -> None:
-    directory = shutil.copytree(evaluated, tmp_path / "run")
+def test_another_model_than_the_one_that_scored_is_found(directory: Path) -> None:
     scores = read_scores(directory / "scores.parquet")
     model = {"name": "m", "kind": "directory", "sha256": "a" * 64, "revision": None}
     write_scores(directory / "scores.parquet", scores.scores, error=scores.error, provenance={"model": model})
@@ -206,8 +199,7 @@ def test_another_model_than_the_one_that_scored_is_found(evaluated: Path, tmp_pa
 
 
 @pytest.mark.parametrize("task", ["piqa", "piqa_likelihood"])
-def test_predictions_that_their_texts_do_not_give_are_found(evaluated: Path, tmp_path: Path, task: str) -> None:
-    directory = shutil.copytree(evaluated, tmp_path / "run")
+def test_predictions_that_their_texts_do_not_give_are_found(directory: Path, task: str) -> None:
     stored = read_evaluation(directory / "evaluation.json")
     rows = read_predictions(directory / "predictions.parquet")
     odd = next(row for row in rows if row.task == task and row.verdict != "right")
@@ -221,8 +213,7 @@ def test_predictions_that_their_texts_do_not_give_are_found(evaluated: Path, tmp
     assert ("evaluation.json", "") in {(one.file, one.field) for one in verify(directory).differences}
 
 
-def test_predictions_of_other_tasks_are_found(evaluated: Path, tmp_path: Path) -> None:
-    directory = shutil.copytree(evaluated, tmp_path / "run")
+def test_predictions_of_other_tasks_are_found(directory: Path) -> None:
     rows = [row for row in read_predictions(directory / "predictions.parquet") if row.task == "piqa"]
     write_predictions(directory / "predictions.parquet", rows)
     assert differing(directory) == {("evaluation.json", "tasks")}
@@ -257,9 +248,7 @@ def test_an_interrupted_evaluation_goes_on(
 @pytest.fixture
 def overlapping(tmp_path: Path) -> tuple[Path, Path, dict[str, list[str]]]:
     """A run, a task of nine items (three of its calibration split, two of its train set, four new), and these ids."""
-    rows = [piqa(number) for number in range(40)]
-    (tmp_path / "data").mkdir()
-    (tmp_path / "data/piqa.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(tmp_path / "data/piqa.jsonl", [piqa(number) for number in range(40)])
     recipe = "engine: fake\nbudget: 10\nfloor: 2\ndata_dir: data\ncalibration: {per_source: 6, resamples: 4}\n"
     (tmp_path / "recipe.yaml").write_text(recipe + "sources: {piqa: {path: piqa.jsonl, preset: piqa}}\n")
     run(load_recipe(tmp_path / "recipe.yaml"), tmp_path / "run")
@@ -269,7 +258,7 @@ def overlapping(tmp_path: Path) -> tuple[Path, Path, dict[str, list[str]]]:
     lines = (tmp_path / "run/train.jsonl").read_text().splitlines()
     trained = [json.loads(line)["record_id"] for line in lines[:2]]
     items = [records[one] for one in (*calibration, *trained)] + [piqa(number) for number in range(100, 104)]
-    (tmp_path / "task.jsonl").write_text("".join(json.dumps(row) + "\n" for row in items))
+    write_rows(tmp_path / "task.jsonl", items)
     return tmp_path / "run", tmp_path, {"calibration": sorted(calibration), "trained": sorted(trained)}
 
 
@@ -300,7 +289,7 @@ def test_strict_refuses_calibration_records_too(overlapping: Any, tmp_path: Path
 
 def test_shared_prompts_are_reported_with_ids_and_strict_refuses(run_dir: Path, data: Path, tmp_path: Path) -> None:
     train = tmp_path / "train.jsonl"
-    train.write_text(json.dumps({"question": "2+1?", "answer": "#### 3"}) + "\n")
+    write_rows(train, [{"question": "2+1?", "answer": "#### 3"}])
     found = evaluate(run_dir, asking(data, "gsm8k", "piqa", train=train), output_dir=tmp_path / "out")[""]
     assert len(found.tasks["gsm8k"].shared_with_training) == 1
     assert found.tasks["piqa"].shared_with_training == ()
@@ -354,7 +343,7 @@ def test_the_frozen_panel_beside_other_tasks(
     run_dir: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [{"question": f"{n}+2?", "answer": str(n + 2), "solution": f"#### {n + 2}"} for n in range(3)]
-    (data / "plus.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(data / "plus.jsonl", rows)
     plus = benchmarks.load_benchmark("gsm_plus", data, path="plus.jsonl")
     picks = {"gsm_plus": (plus.items[1].record.record_id,)}
     monkeypatch.setattr(benchmarks, "frozen_panel", lambda: picks)
@@ -400,19 +389,14 @@ def test_several_adapters_of_one_base_without_loading_it_again(
     plain = loading.load_model
     monkeypatch.setattr(loading, "load_model", lambda name, **more: loads.append(name) or plain(name, **more))  # type: ignore[func-returns-value]
     adapters = [tmp_path / name / "adapter" for name in ("one", "two")]
-    found = evaluate(
-        str(tiny_directory), asking(data, "piqa", limit=2), adapters=adapters, output_dir=tmp_path / "out",
-        engine=Generation(device="cpu"),
-    )  # fmt: skip
+    wanted, engine = asking(data, "piqa", limit=2), Generation(device="cpu")
+    found = evaluate(str(tiny_directory), wanted, adapters=adapters, output_dir=tmp_path / "out", engine=engine)
     assert len(loads) == 1
     assert set(found) == {"one", "two"}
     assert found["one"].model["adapter"] != found["two"].model["adapter"]
     assert found["one"].tasks["piqa"].mean_nll != found["two"].tasks["piqa"].mean_nll
-    alone = evaluate(
-        str(tiny_directory), asking(data, "piqa", limit=2), adapters=adapters[1:], output_dir=tmp_path / "alone",
-        engine=Generation(device="cpu"),
-    )[""]  # fmt: skip
-    assert alone.to_json() == found["two"].to_json()
+    alone = evaluate(str(tiny_directory), wanted, adapters=adapters[1:], output_dir=tmp_path / "alone", engine=engine)
+    assert alone[""].to_json() == found["two"].to_json()
     check_that_texts_end_at_a_bound(tiny_directory, data, tmp_path)
     check_that_a_finished_adapter_stays(tiny_directory, data, tmp_path, adapters)
 

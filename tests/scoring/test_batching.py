@@ -47,4 +47,4 @@ def test_batches_part_the_items_and_ignore_their_order(shapes: Any, bound: Any) 
     ("weights", "runs"), [([5, 5, 5], [range(2), range(2, 3)]), ([20, 1], [range(1), range(1, 2)]), ([3], [range(1)])]
 )
 def test_runs_are_cut_at_the_bound(weights: Any, runs: Any) -> None:
-    assert cut(weights, 10) == runs
+    assert cut([(weight,) for weight in weights], (10,)) == runs

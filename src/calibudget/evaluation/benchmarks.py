@@ -63,7 +63,6 @@ class Benchmark:
     """One task's items, ready to be put to a model.
 
     Attributes:
-        task: what it is.
         items: each a record and how its answer is checked; ids are unique.
         files: what was read, bound by its bytes.
         left_out: records that the task doesn't ask.

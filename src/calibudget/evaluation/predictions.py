@@ -46,12 +46,9 @@ class Prediction:
     """One item's outcome.
 
     Attributes:
-        task: name of the task.
-        item_id: id of the item within it.
         text: the model's text as it stands, cut only where nothing after it could change the parsed answer.
         prediction: the parsed answer, None where nothing could be parsed or the task has its own checker.
         gold: the gold answer, None where the task has its own checker.
-        verdict: how it was judged.
         reason: why, where the verdict alone doesn't say; else empty.
         nll: mean NLL of the reference response, nats a token; None where the data set has none.
         response_tokens: tokens that the NLL is over, None where there is none.

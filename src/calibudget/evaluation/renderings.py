@@ -33,7 +33,6 @@ class Item:
 
     Attributes:
         question: the data set's own question, by which the item is named and its like in a training set is known.
-        prompt: the user's turn.
         reference: the response that would be right, or `NO_REFERENCE`.
         gold: the gold answer, None where the item has its own checker.
         answer: how a response is parsed and compared.

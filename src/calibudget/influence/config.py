@@ -22,7 +22,6 @@ class InfluenceConfig:
         warm_up: how the factors are warmed up.
         warm_up_share: part of each source's candidates that the warm-up trains on, above 0 to 1; rounded up.
         dimension: buckets of a gradient's sketch.
-        sketch_seed: seed of the sketch.
         shards: number of shards that the pool is scored in.
     """
 
@@ -35,7 +34,6 @@ class InfluenceConfig:
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
         if not 0.0 < self.warm_up_share <= 1.0:
             raise InputError(f"the warm-up's share of the pool is above 0 and at most 1, not {self.warm_up_share}")
         if self.shards < 1:

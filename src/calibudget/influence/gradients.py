@@ -73,13 +73,7 @@ def segments_of(batch: Batch, lengths: list[int], dtype: torch.dtype) -> Segment
 
 
 class Capture:
-    """Joins the layers of a model to whoever wants their gradients; idle unless both attributes are set.
-
-    Attributes:
-        segments: where the examples of the batch lie that goes through the model.
-        sink: what takes their gradients.
-        device: where they go.
-    """
+    """Joins the layers of a model to a sink that wants their gradients; idle unless it and segments are set."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -103,12 +97,7 @@ class Capture:
 
 
 class CapturingLinear(FactorLinear):
-    """`FactorLinear` whose factors' gradients go to a capture, an example at a time.
-
-    Attributes:
-        capture: where they go.
-        starts: positions of A's and B's first entries among all factors' entries.
-    """
+    """`FactorLinear` whose factors' gradients go to a capture, an example at a time, by where A and B start."""
 
     capture: Capture
     starts: tuple[int, int]
@@ -225,7 +214,6 @@ class ExampleGradients:
 
     Attributes:
         size: number of positions, the unused ones between factors included.
-        device: where the gradients are made.
         learner: the model with its factors and the optimizer's moments.
     """
 

@@ -97,12 +97,7 @@ Direction = Callable[[int, Tensor], Tensor]
 
 
 class SketchTable:
-    """Each position's bin on a device: twice its bucket, plus 1 where its sign is negative.
-
-    Attributes:
-        dimension: number of buckets.
-        bins: shape (size,), int32.
-    """
+    """Each position's bin, int32, on a device: twice its bucket, plus 1 where its sign is negative."""
 
     def __init__(self, sketch: CountSketch, size: int, device: torch.device) -> None:
         """Hash all positions once; 4 bytes a position on the device."""
@@ -160,12 +155,7 @@ _BATCH_TOKENS = 8_192
 
 
 class InfluenceScorer:
-    """Scores rows by their similarity to calibration subgroups, after a warm-up.
-
-    Attributes:
-        identity: which model this is, as `LanguageModel` says it.
-        warm_up_steps: optimizer steps of the warm-up.
-    """
+    """Scores rows by their similarity to calibration subgroups, after a warm-up of so many steps."""
 
     def __init__(
         self,
@@ -175,7 +165,6 @@ class InfluenceScorer:
         execution: Execution,
         devices: Devices,
     ) -> None:
-        """Load the model."""
         self._load, self._template, self._config = load, template, config
         self._execution, self._devices = execution, devices
         self._batch_tokens = min(execution.batch_tokens, _BATCH_TOKENS)

@@ -234,12 +234,7 @@ def load_tokenizer(model: str | ModelSource) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOutline:
-    """A model without its weights.
-
-    Attributes:
-        language_model: the model on torch's meta device, with its tokenizer and identity.
-        directory: where its files lie: its own directory, the hub's cache, or a GGUF file's conversion.
-    """
+    """A model on torch's meta device, and where its files lie (a GGUF file's conversion, a hub model's cache)."""
 
     language_model: LanguageModel
     directory: Path

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
+from operator import add, gt
 from typing import Final
 
 import torch
@@ -41,31 +42,22 @@ def plan_batches(works: Sequence[Work], batch_tokens: int) -> list[tuple[int, ..
         work = works[index]
         return work.limit, work.item.record.source, work.example.total_length, work.item.record.record_id
 
-    batches: list[list[int]] = []
-    tokens = rows = 0
-    for index in sorted(range(len(works)), key=key):
-        example = works[index].example
-        own, own_rows = example.total_length, len(example.response_ids)
-        if not batches or tokens + own > batch_tokens or rows + own_rows > batch_tokens // 4:
-            batches.append([])
-            tokens = rows = 0
-        batches[-1].append(index)
-        tokens, rows = tokens + own, rows + own_rows
-    return [tuple(batch) for batch in batches]
+    order = sorted(range(len(works)), key=key)
+    examples = [works[index].example for index in order]
+    sizes = [(example.total_length, len(example.response_ids)) for example in examples]
+    return [tuple(order[run.start : run.stop]) for run in cut(sizes, (batch_tokens, batch_tokens // 4))]
 
 
-def cut(weights: Sequence[int], bound: int) -> list[range]:
-    """Consecutive runs of items whose weights sum to at most `bound`, or single items above it."""
+def cut(sizes: Sequence[tuple[int, ...]], bounds: tuple[int, ...]) -> list[range]:
+    """Consecutive runs of items whose sizes sum to at most the bounds, or single items above them."""
     runs: list[range] = []
-    start, total = 0, 0
-    for index, weight in enumerate(weights):
-        if index > start and total + weight > bound:
+    start, total = 0, (0,) * len(bounds)
+    for index, own in enumerate(sizes):
+        total = tuple(map(add, total, own))
+        if index > start and any(map(gt, total, bounds)):
             runs.append(range(start, index))
-            start, total = index, 0
-        total += weight
-    if weights:
-        runs.append(range(start, len(weights)))
-    return runs
+            start, total = index, own
+    return [*runs, range(start, len(sizes))] if sizes else []
 
 
 _BATCH_TOKENS: Final = {"cpu": 4096, "cuda": 32768, "mps": 4096, "xpu": 32768}
@@ -211,7 +203,8 @@ class LocalScorer:
         """What decoding makes of some works' starts over the forward's keys and values, None where it is in doubt."""
         places = list(starts)
         found: dict[int, tuple[int, ...] | None] = {}
-        runs = cut([len(works[i].example.prompt_ids) + works[i].limit for i in places], 2 * self._batch_tokens)
+        sizes = [(len(works[i].example.prompt_ids) + works[i].limit,) for i in places]
+        runs = cut(sizes, (2 * self._batch_tokens,))
         for number, run in enumerate(runs, 1):
             chosen = [places[i] for i in run]
             continuations = [self._continuation(works[i], layout.ends[i], starts[i]) for i in chosen]

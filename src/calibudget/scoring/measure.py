@@ -37,7 +37,6 @@ class Shard:
     count: int
 
     def __post_init__(self) -> None:
-        """Refuse a shard that isn't one of its number."""
         if not 1 <= self.index <= self.count:
             raise ScoringError(f"shard {self.index}/{self.count}: the first number is from 1 to the second")
 
@@ -122,10 +121,11 @@ def _checked(measurements: list[Measurement], items: Sequence[CalibrationItem]) 
 
 
 def _header(scorer: Scorer, items: Sequence[CalibrationItem], batches: list[tuple[int, ...]]) -> dict[str, object]:
-    content = [[item_to_json(items[i]) for i in batch] for batch in batches]
+    rows = [item_to_json(item) for item in items]
+    content = [[rows[i] for i in batch] for batch in batches]
     by_source: dict[str, list[object]] = {}
-    for item in items:
-        by_source.setdefault(item.record.source, []).append(item_to_json(item))
+    for item, row in zip(items, rows, strict=True):
+        by_source.setdefault(item.record.source, []).append(row)
     return {
         "schema": _SCHEMA,
         "scorer": dict(scorer.describe()),

@@ -38,8 +38,6 @@ class Measurement:
     """What a model says of one calibration record, before its answer is judged.
 
     Attributes:
-        source: label of the source.
-        record_id: id of the record.
         response_tokens: response tokens scored, end token included; at least 1.
         nll: mean negative log-likelihood over them, nats.
         text: the greedy answer, cut where more text couldn't change the parsed answer; None where the answer
@@ -146,8 +144,6 @@ class Work:
     """One item on its way.
 
     Attributes:
-        item: what is scored.
-        example: its ids.
         limit: most tokens that are decoded for its answer; 0 where none is checked.
         opened: the mark of reasoning that its prompt opens.
     """

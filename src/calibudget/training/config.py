@@ -94,7 +94,6 @@ class TrainingConfig:
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
         _check(self)
         if self.target_modules is not None and not self.target_modules:
             raise TrainingError("target_modules: names at least one layer, or is left out")
@@ -146,7 +145,6 @@ class Execution:
     __pydantic_config__: ClassVar[Any] = {"extra": "forbid"}
 
     def __post_init__(self) -> None:
-        """Refuse values out of range."""
         _check(self)
         for name in self.report_to:
             if name not in TRACKERS:

@@ -38,9 +38,6 @@ class TrainingExample:
     """One example as token ids.
 
     Attributes:
-        source: label of its source.
-        record_id: its id.
-        role: "source" or "companion".
         ids: prompt and response, shape (length,), int32.
         prompt_length: how many of them are prompt; at least 1 and less than all.
     """

@@ -31,9 +31,6 @@ class TrainingJob:
 
     Attributes:
         language_model: the base model, on its device; factors are put on it in place.
-        examples: the encoded train set.
-        config: what is trained.
-        execution: how it is run.
         output_dir: where `adapter/` and `training.jsonl` go; made if it isn't there.
         evidence: digests that bind the adapter to its train set, for its card and for resuming.
     """

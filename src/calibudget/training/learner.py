@@ -102,8 +102,6 @@ class Learner:
         model: the model with its factors, a `PeftModel`.
         factors: the factors A and B of all layers, flat.
         packs_sequences: whether sequences are laid end to end; they are padded otherwise.
-        head: the output head.
-        frozen_experts: see `targets.frozen_experts`.
     """
 
     def __init__(self, model: Any, name: str, config: TrainingConfig, execution: Execution) -> None:

@@ -127,15 +127,8 @@ def _stop_requests() -> Iterator[_StopRequest]:
 class _Taken:
     """A step that the device may still be working on.
 
-    Attributes:
-        number: steps taken with it.
-        step: which examples it takes.
-        rate: geometric mean of the factors' rates.
-        tokens: tokens of prompts and responses.
-        response_tokens: tokens that it teaches.
-        numbers: loss, processes asked to stop, processes that want a checkpoint, gradient norm; on the CPU once
-            `ready` has happened.
-        ready: event on the device, None on a CPU.
+    Its numbers are loss, processes asked to stop, processes that want a checkpoint, and gradient norm; they are on the
+    CPU once the device's event `ready` has happened.
     """
 
     number: int

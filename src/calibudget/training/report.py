@@ -62,9 +62,6 @@ class TrainingResult:
     """A finished training.
 
     Attributes:
-        adapter: directory of the adapter.
-        log: the file `training.jsonl`.
-        config: what was trained.
         steps: optimizer steps taken.
         final_loss: loss of the last step, in the same unit.
         tokens_per_second: over all devices, None for a run too short to tell.

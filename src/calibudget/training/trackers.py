@@ -28,7 +28,6 @@ class Trackers:
     """The trackers of one training, run, evaluation or study; without any it does nothing."""
 
     def __init__(self, names: Sequence[str], directory: Path, settings: Mapping[str, object]) -> None:
-        """Start them."""
         check_trackers(names)
         self._trackers = [_start(name, directory) for name in names]
         for tracker in self._trackers:
