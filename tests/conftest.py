@@ -82,7 +82,9 @@ def signals_as_they_were() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def make_tokenizer(*, adds_bos: bool = False, pad: str = "<|im_end|>", chat_template: Any = CHAT_TEMPLATE) -> Any:
+def tokenizer_with(
+    *, adds_bos: bool = False, pad: str | None = "<|im_end|>", chat_template: Any = CHAT_TEMPLATE
+) -> Any:
     """A byte-level BPE trained on the spot: <|endoftext|> 0, <|im_start|> 1, <|im_end|> 2."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
@@ -106,7 +108,7 @@ def make_tokenizer(*, adds_bos: bool = False, pad: str = "<|im_end|>", chat_temp
     return fast
 
 
-def make_model(family: str = "llama", **settings: Any) -> Any:
+def model_of(family: str = "llama", **settings: Any) -> Any:
     """A tiny random model of a family, its weights large enough for its words to vary."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
@@ -134,7 +136,7 @@ def make_model(family: str = "llama", **settings: Any) -> Any:
     return model.eval()
 
 
-def make_record(
+def record_of(
     source: str = "apples", number: int = 0, *, prompt: Any = None, completion: Any = None, answer: Any = None
 ) -> Any:
     """A record whose prompt and response vary in length with its number."""
@@ -169,8 +171,8 @@ def data_dir() -> Path:
 def tiny_directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory with a tiny random Llama (115 thousand parameters) and its tokenizer, as safetensors."""
     directory = tmp_path_factory.mktemp("tiny-llama")
-    make_model(num_key_value_heads=2).save_pretrained(directory)
-    make_tokenizer().save_pretrained(directory)
+    model_of(num_key_value_heads=2).save_pretrained(directory)
+    tokenizer_with().save_pretrained(directory)
     return directory
 
 
@@ -194,21 +196,6 @@ def embedded_once(embedded: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         return plain(model, **more) if name != "embedded" or more.get("adapter") else embedded
 
     monkeypatch.setattr(loading, "load_model", load)
-
-
-@pytest.fixture(scope="session")
-def tokenizer_with() -> Callable[..., object]:
-    return make_tokenizer
-
-
-@pytest.fixture(scope="session")
-def model_of() -> Callable[..., object]:
-    return make_model
-
-
-@pytest.fixture(scope="session")
-def record_of() -> Callable[..., Record]:
-    return make_record
 
 
 @pytest.fixture

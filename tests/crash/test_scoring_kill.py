@@ -12,7 +12,7 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -23,12 +23,13 @@ from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import CalibrationItem
 from calibudget.tasks.answers import AnswerSpec
+from tests.conftest import record_of
 
 RUN = """
 import json, os, signal, sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from conftest import make_record
+from conftest import record_of
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.measure import measure_all
 from calibudget.scoring.settings import ScorerPool
@@ -38,7 +39,7 @@ from calibudget.tasks.answers import AnswerSpec
 from calibudget.workers import EndedError, _Process
 
 answer = AnswerSpec(kind="choice", labels=("answer1", "answer2"))
-items = [CalibrationItem(record=make_record("apples", n), answer=answer) for n in range(160)]
+items = [CalibrationItem(record=record_of("apples", n), answer=answer) for n in range(160)]
 log = open({log!r}, "a")
 begun = []
 
@@ -107,7 +108,7 @@ def start(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
 
 
 @pytest.fixture
-def expected(record_of: Callable[..., Any]) -> Any:
+def expected() -> Any:
     items = [CalibrationItem(record=record_of("apples", n), answer=ANSWER) for n in range(160)]
     return [[one.record_id, one.nll, one.text] for one in measure_all(FakeScorer(), items)]
 

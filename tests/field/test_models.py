@@ -17,6 +17,7 @@ from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
+from tests.conftest import model_of, tokenizer_with
 
 RECIPE = """
 model: {model}
@@ -31,7 +32,7 @@ sources:
 
 
 @pytest.fixture
-def recipe_of(tmp_path: Path, model_of: Callable[..., Any]) -> Any:
+def recipe_of(tmp_path: Path) -> Any:
     """Writes rows, a tiny model with some tokenizer, and a recipe for both; returns the recipe's path."""
 
     def write(rows: Any, tokenizer: Any, template: str = "alpaca") -> Any:
@@ -45,7 +46,7 @@ def recipe_of(tmp_path: Path, model_of: Callable[..., Any]) -> Any:
 
 
 def test_a_token_beyond_the_embedding_is_refused_before_anything_is_scored(
-    recipe_of: Callable[..., Any], tokenizer_with: Callable[..., Any], tmp_path: Path
+    recipe_of: Callable[..., Any], tmp_path: Path
 ) -> None:
     tokenizer = tokenizer_with()
     tokenizer.add_tokens(["<extra_one>", "<extra_two>"])
@@ -76,7 +77,7 @@ def turns_of(number: Any, *, system: bool = False) -> Any:
 
 
 def test_a_record_that_the_template_refuses_is_told_by_the_run_not_by_train(
-    recipe_of: Callable[..., Any], tokenizer_with: Callable[..., Any], tmp_path: Path
+    recipe_of: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Of 41 records 4 calibrate and 37 are drawn, so the one with a system turn is needed, as this or as that."""
     tokenizer, told = tokenizer_with(chat_template=NO_SYSTEM), []
@@ -93,7 +94,7 @@ def test_a_record_that_the_template_refuses_is_told_by_the_run_not_by_train(
 
 
 def test_a_run_of_a_version_that_took_what_the_template_refuses_verifies(
-    recipe_of: Callable[..., Any], tokenizer_with: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe_of: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The record with a system turn is held out to be evaluated and taught to no model."""
     tokenizer, overrides = tokenizer_with(chat_template=NO_SYSTEM), ["calibration=none", "evaluation={per_source: 36}"]
@@ -126,7 +127,7 @@ def test_what_no_template_takes_is_told_or_skipped_without_a_model_too(tmp_path:
 
 
 def test_what_a_template_refuses_of_a_calibration_record_is_told_before_anything_is_scored(
-    recipe_of: Callable[..., Any], tokenizer_with: Callable[..., Any]
+    recipe_of: Callable[..., Any],
 ) -> None:
     rows = [turns_of(i, system=True) for i in range(12)]
     recipe = recipe_of(rows, tokenizer_with(chat_template=NO_SYSTEM), "chat")
@@ -136,7 +137,7 @@ def test_what_a_template_refuses_of_a_calibration_record_is_told_before_anything
 
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_on_error_skip_leaves_such_a_record_out_before_the_draw(
-    recipe_of: Callable[..., Any], tokenizer_with: Callable[..., Any], tmp_path: Path, number: int
+    recipe_of: Callable[..., Any], tmp_path: Path, number: int
 ) -> None:
     rows = [turns_of(i, system=i == number) for i in range(41)]
     recipe = recipe_of(rows, tokenizer_with(chat_template=NO_SYSTEM), "chat")
@@ -147,9 +148,7 @@ def test_on_error_skip_leaves_such_a_record_out_before_the_draw(
     assert verify(result.directory, data_dir=tmp_path).differences == ()
 
 
-def test_the_companion_set_is_encoded_too(
-    recipe_of: Callable[..., Any], tokenizer_with: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_the_companion_set_is_encoded_too(recipe_of: Callable[..., Any], tmp_path: Path) -> None:
     tokenizer = tokenizer_with(chat_template=NO_SYSTEM)
     recipe = recipe_of([turns_of(number) for number in range(12)], tokenizer, "chat")
     rows = [turns_of(100), turns_of(101, system=True)]

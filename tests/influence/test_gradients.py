@@ -13,6 +13,7 @@ from calibudget.influence.gradients import ExampleGradients
 from calibudget.lm.loading import load_model
 from calibudget.training.config import Execution
 from calibudget.training.learner import Learner
+from tests.conftest import model_of
 from tests.influence.conftest import Whole
 
 NEEDS_A_GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no GPU")
@@ -52,9 +53,7 @@ def test_no_example_sees_its_neighbours(learner_of: Callable[..., Any], examples
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", ["qwen2", "gemma2", "phi3", "gpt_neox"])
-def test_other_families_give_what_one_backward_an_example_gives(
-    model_of: Callable[..., Any], config: Any, examples: Any, family: str
-) -> None:
+def test_other_families_give_what_one_backward_an_example_gives(config: Any, examples: Any, family: str) -> None:
     """Biases, soft caps, fused projections: the same learner's own gradient of one example is the oracle."""
     extra = {"num_key_value_heads": 2, "head_dim": 16} if family != "gpt_neox" else {}
     execution = Execution(device="cpu", batch_tokens=4096, fuse=False)

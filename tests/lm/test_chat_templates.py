@@ -7,7 +7,6 @@ kinds, byte-level and with spaces as letters, that know its special tokens.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +19,7 @@ from hypothesis import strategies as st
 from calibudget.errors import ScoringError
 from calibudget.lm.encoding import Encoder
 from calibudget.records import Message
+from tests.conftest import record_of
 
 TEMPLATES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(Path(__file__).parent.glob("templates/*"))}
 #: What each family's special tokens look like, BOS and EOS first.
@@ -153,9 +153,7 @@ CALLED = [*SINGLE, ("assistant", "", CALL), ("tool", "Sunny", {"tool_call_id": "
 
 @pytest.mark.parametrize("kind", ["bytes", "spaces"])
 @pytest.mark.parametrize("family", SPECIAL)
-def test_a_conversation_is_encoded_as_its_template_renders_it(
-    tokenizers: Any, record_of: Callable[..., Any], family: Any, kind: str
-) -> None:
+def test_a_conversation_is_encoded_as_its_template_renders_it(tokenizers: Any, family: Any, kind: str) -> None:
     tokenizer, record = tokenizers[family, kind], record_of()
     for pairs in (SINGLE, SEVERAL):
         check(tokenizer, conversation(record, *pairs, completion="The answer is 4.\n\nDone, caf\u00e9 \u7b54\u6848"))
@@ -168,7 +166,7 @@ def test_a_conversation_is_encoded_as_its_template_renders_it(
 
 
 @pytest.mark.parametrize("family", SPECIAL)
-def test_tools_are_rendered_or_refused(tokenizers: Any, record_of: Callable[..., Any], family: Any) -> None:
+def test_tools_are_rendered_or_refused(tokenizers: Any, family: Any) -> None:
     tokenizer = tokenizers[family, "bytes"]
     record = conversation(record_of(), *CALLED, completion="It is sunny.", tools=[WEATHER])
     if family in TOOLS:
@@ -185,18 +183,14 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters="<[{\x00"), min_
 @pytest.mark.parametrize("family", SPECIAL)
 @settings(max_examples=8)
 @given(words=st.lists(texts.filter(bool), min_size=2, max_size=6).filter(lambda words: len(words) % 2 == 0))
-def test_whatever_turns_hold_their_ids_are_the_templates(
-    tokenizers: Any, record_of: Callable[..., Any], family: Any, words: Any
-) -> None:
+def test_whatever_turns_hold_their_ids_are_the_templates(tokenizers: Any, family: Any, words: Any) -> None:
     roles = ["user", "assistant"] * (len(words) // 2)
     record = conversation(record_of(), *zip(roles[:-1], words[:-1], strict=True), completion=words[-1])
     check(tokenizers[family, "bytes"], record)
 
 
 @pytest.mark.parametrize("family", ["qwen3", "qwen3-thinking"])
-def test_reasoning_is_taught_where_the_template_renders_it(
-    tokenizers: Any, record_of: Callable[..., Any], family: str
-) -> None:
+def test_reasoning_is_taught_where_the_template_renders_it(tokenizers: Any, family: str) -> None:
     tokenizer = tokenizers[family, "bytes"]
     record = conversation(record_of(), *SINGLE, completion="<think>\nTwo and two.\n</think>\n\n4")
     encoded = check(tokenizer, record)
@@ -207,9 +201,7 @@ def test_reasoning_is_taught_where_the_template_renders_it(
 
 
 @pytest.mark.parametrize("family", ["deepseek-r1", "qwq"])
-def test_reasoning_that_the_template_drops_is_refused_by_name(
-    tokenizers: Any, record_of: Callable[..., Any], family: str
-) -> None:
+def test_reasoning_that_the_template_drops_is_refused_by_name(tokenizers: Any, family: str) -> None:
     """Their generation prompts open reasoning that their whole conversations don't hold."""
     tokenizer = tokenizers[family, "bytes"]
     encoded = check(tokenizer, conversation(record_of(), *SINGLE, completion="4"))
@@ -222,7 +214,7 @@ def test_reasoning_that_the_template_drops_is_refused_by_name(
         Encoder("chat", tokenizer).encode(record)
 
 
-def test_the_prompt_is_the_generation_prompt_where_it_can_be(tokenizers: Any, record_of: Callable[..., Any]) -> None:
+def test_the_prompt_is_the_generation_prompt_where_it_can_be(tokenizers: Any) -> None:
     for (family, kind), tokenizer in tokenizers.items():
         record = conversation(record_of(), *SINGLE, completion="4")
         generating = whole_ids(tokenizer, record, add_generation_prompt=True)
@@ -231,7 +223,7 @@ def test_the_prompt_is_the_generation_prompt_where_it_can_be(tokenizers: Any, re
         assert (Encoder("chat", tokenizer).encode(record).prompt_ids == generating) is not opens, (family, kind)
 
 
-def test_a_template_that_ignores_the_generation_prompt(tokenizers: Any, record_of: Callable[..., Any]) -> None:
+def test_a_template_that_ignores_the_generation_prompt(tokenizers: Any) -> None:
     """One that never writes it, and one that always does."""
     tokenizer = make_tokenizer("chatml", "bytes")
     turn = "{% for turn in messages %}<|im_start|>{{ turn.role }}\n{{ turn.content }}<|im_end|>\n{% endfor %}"
@@ -247,7 +239,7 @@ def test_a_template_that_ignores_the_generation_prompt(tokenizers: Any, record_o
         assert tokenizer.decode(encoded.response_ids) == "10<|im_end|>"
 
 
-def test_named_templates_are_chosen_by_the_records_tools(tokenizers: Any, record_of: Callable[..., Any]) -> None:
+def test_named_templates_are_chosen_by_the_records_tools(tokenizers: Any) -> None:
     tokenizer = tokenizers["command-r", "bytes"]
     with_tools = conversation(record_of(), *SINGLE, completion="Sunny.", tools=[WEATHER])
     assert "## Available Tools" in tokenizer.decode(check(tokenizer, with_tools).prompt_ids)
@@ -268,9 +260,7 @@ def test_named_templates_are_chosen_by_the_records_tools(tokenizers: Any, record
         ("{{ turn.content | replace('secret', '') }}", "changes the response or leaves a part of it out"),
     ],
 )
-def test_a_template_that_changes_the_response_is_refused(
-    record_of: Callable[..., Any], answer: str, fault: str
-) -> None:
+def test_a_template_that_changes_the_response_is_refused(answer: str, fault: str) -> None:
     tokenizer = make_tokenizer("chatml", "bytes")
     tokenizer.chat_template = (
         "{% for turn in messages %}<|im_start|>{{ turn.role }}\n{% if turn.role == 'assistant' %}" + answer +
@@ -281,7 +271,7 @@ def test_a_template_that_changes_the_response_is_refused(
         Encoder("chat", tokenizer).encode(conversation(record_of(), *SINGLE, completion="a secret of some length"))
 
 
-def test_special_tokens_spelled_out_in_a_response_are_text(tokenizers: Any, record_of: Callable[..., Any]) -> None:
+def test_special_tokens_spelled_out_in_a_response_are_text(tokenizers: Any) -> None:
     for tokenizer in tokenizers.values():
         encoder = Encoder("chat", tokenizer)
         end = tokenizer.convert_ids_to_tokens(encoder.end_id)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from calibudget.lm.encoding import Encoded
+from tests.conftest import model_of
 
 WINDOWED = {"num_key_value_heads": 2, "sliding_window": 8}
 #: Low enough for the scores of a tiny model to feel it.
@@ -92,7 +92,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", pytest.param("gemma2", marks=pytest.mark.slow)])
-def test_the_kernels_cache_gives_the_same(family: Any, kernel: list[int], model_of: Callable[..., Any]) -> None:
+def test_the_kernels_cache_gives_the_same(family: Any, kernel: list[int]) -> None:
     """Rows end at different steps and leave the batch; capped scores, which the kernel lacks, go without it."""
     model = model_of(family, **FAMILIES[family])
     limits = [16, 7, 40, 12, 30, 12]
@@ -109,7 +109,7 @@ def test_the_kernels_cache_gives_the_same(family: Any, kernel: list[int], model_
         *(pytest.param(family, 5, marks=[] if family == "llama" else pytest.mark.slow) for family in FAMILIES),
     ],
 )
-def test_it_is_plain_greedy_decoding(family: Any, agreed: int, model_of: Callable[..., Any]) -> None:
+def test_it_is_plain_greedy_decoding(family: Any, agreed: int) -> None:
     model = model_of(family, **FAMILIES[family])
     limits = [16, 7, 40, 12, 30, 12]
     expected = [generated(model, prompt, limit) for prompt, limit in zip(prompts(), limits, strict=True)]
@@ -118,7 +118,7 @@ def test_it_is_plain_greedy_decoding(family: Any, agreed: int, model_of: Callabl
     assert decoded(model, examples, limits) == expected
 
 
-def test_rows_that_end_leave_the_others_alone(model_of: Callable[..., Any]) -> None:
+def test_rows_that_end_leave_the_others_alone() -> None:
     """A model that says the end token after some id: rows end at different steps."""
     import torch
 
@@ -135,7 +135,7 @@ def test_rows_that_end_leave_the_others_alone(model_of: Callable[..., Any]) -> N
     assert decoded(model, examples, limits[: len(open_rows)]) == [expected[i] for i in open_rows]
 
 
-def test_an_early_end_stops_only_its_row(model_of: Callable[..., Any]) -> None:
+def test_an_early_end_stops_only_its_row() -> None:
     from calibudget.lm.decode import Continuation, continue_greedily
     from calibudget.lm.forward import teacher_forced
 

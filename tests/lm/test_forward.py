@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from calibudget.lm.encoding import Encoded
+from tests.conftest import model_of
 
 #: Low enough for the scores of a tiny model to feel it.
 SOFTCAP = {"query_pre_attn_scalar": 16, "attn_logit_softcapping": 0.5}
@@ -62,7 +62,7 @@ def plain_reading(model: Any, example: Any) -> Any:
 @pytest.mark.parametrize(
     "family", [pytest.param(family, marks=[] if family == "llama" else pytest.mark.slow) for family in FAMILIES]
 )
-def test_packed_reading_is_plain_reading(family: Any, model_of: Callable[..., Any]) -> None:
+def test_packed_reading_is_plain_reading(family: Any) -> None:
     from calibudget.lm.forward import can_pack, teacher_forced
 
     model = model_of(family, **FAMILIES[family])
@@ -78,9 +78,7 @@ def test_packed_reading_is_plain_reading(family: Any, model_of: Callable[..., An
     ("family", "block_tokens"),
     [("llama", 1), ("qwen2", 60), ("gemma2", 60), ("gemma3_text", 2**16), ("gpt2", 60)],
 )
-def test_reading_in_blocks_is_plain_reading(
-    family: str, block_tokens: Any, model_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reading_in_blocks_is_plain_reading(family: str, block_tokens: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """As a GPU reads where the variable-length kernel is missing."""
     from calibudget.lm import attention
     from calibudget.lm.forward import can_pack, teacher_forced
@@ -98,7 +96,7 @@ def test_reading_in_blocks_is_plain_reading(
 
 
 @pytest.mark.parametrize("family", UNPACKABLE)
-def test_families_that_cannot_be_packed_are_found_out(family: Any, model_of: Callable[..., Any]) -> None:
+def test_families_that_cannot_be_packed_are_found_out(family: Any) -> None:
     from calibudget.lm.forward import can_pack, plain_forward
 
     model = model_of(family, **UNPACKABLE[family])
@@ -107,14 +105,14 @@ def test_families_that_cannot_be_packed_are_found_out(family: Any, model_of: Cal
         assert plain_forward(model, example).nll == pytest.approx(plain_reading(model, example)[0], abs=2e-5)
 
 
-def test_positions_that_depend_on_the_batch_are_not_packed(model_of: Callable[..., Any]) -> None:
+def test_positions_that_depend_on_the_batch_are_not_packed() -> None:
     from calibudget.lm.forward import can_pack
 
     rope = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
     assert not can_pack(model_of("llama", rope_parameters=rope))
 
 
-def test_the_probe_sees_contamination(model_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probe_sees_contamination(monkeypatch: pytest.MonkeyPatch) -> None:
     """A packed forward whose sequences see each other must not pass."""
     from calibudget.lm import attention
     from calibudget.lm.forward import can_pack
@@ -136,7 +134,7 @@ def test_the_probe_sees_contamination(model_of: Callable[..., Any], monkeypatch:
     ],
 )
 def test_a_family_read_without_its_own_bounds_would_be_found_out(
-    family: str, bound: str, model_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    family: str, bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The bounds matter on these models, so that the equalities above show that they are kept."""
     from calibudget.lm import attention
@@ -153,7 +151,7 @@ def test_a_family_read_without_its_own_bounds_would_be_found_out(
     assert not can_pack(model)
 
 
-def test_logits_that_are_no_number_are_told(model_of: Callable[..., Any]) -> None:
+def test_logits_that_are_no_number_are_told() -> None:
     import math
 
     import torch

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from calibudget.lm import gguf
 from calibudget.lm.files import resolve_model
 from calibudget.lm.loading import load_model, load_tokenizer
 from calibudget.store.sums import file_digest
+from tests.conftest import tokenizer_with
 
 
 @pytest.fixture
@@ -73,9 +73,7 @@ def test_a_file_that_is_no_gguf_is_refused(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(("pre", "digits_apart"), [("smollm", True), ("gpt-2", False), (None, False)])
-def test_the_pre_tokenizer_is_mended_only_where_it_applies(
-    tokenizer_with: Callable[..., Any], pre: str | None, digits_apart: bool
-) -> None:
+def test_the_pre_tokenizer_is_mended_only_where_it_applies(pre: str | None, digits_apart: bool) -> None:
     tokenizer = tokenizer_with()
     metadata = {"model": "gpt2", "pre": pre, "eos_token_id": 2, "bos_token_id": 1}
     gguf._mend_tokenizer(tokenizer, metadata, Path("m.gguf"))
@@ -83,7 +81,7 @@ def test_the_pre_tokenizer_is_mended_only_where_it_applies(
     assert pieces == (["a", "Ġ", "1", "2"] if digits_apart else ["a", "Ġ12"])
 
 
-def test_a_pre_tokenizer_nobody_knows_is_refused(tokenizer_with: Callable[..., Any]) -> None:
+def test_a_pre_tokenizer_nobody_knows_is_refused() -> None:
     metadata = {"model": "gpt2", "pre": "novel", "eos_token_id": 2, "bos_token_id": 1}
     with pytest.raises(ScoringError, match="'novel'"):
         gguf._mend_tokenizer(tokenizer_with(), metadata, Path("m.gguf"))

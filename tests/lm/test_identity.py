@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import warnings
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from calibudget.errors import CalibudgetError
 from calibudget.lm.chat import ChatTemplate
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import check_loadable, load_model, load_tokenizer
+from tests.conftest import record_of, tokenizer_with
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
@@ -103,9 +103,7 @@ def test_weights_that_a_configuration_names_elsewhere_are_not_read(model: Path) 
         load_model(str(model), device="cpu")
 
 
-def test_a_tokenizer_configuration_names_no_other_files(
-    model: Path, tokenizer_with: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_tokenizer_configuration_names_no_other_files(model: Path, tmp_path: Path) -> None:
     other = tokenizer_with(adds_bos=True)
     other.save_pretrained(tmp_path / "other")
     before = load_tokenizer(str(model))("apple river").input_ids
@@ -211,9 +209,7 @@ def test_adapters_that_lead_elsewhere_or_are_absurd_are_refused(
         {"added_tokens": [{"id": -1}]},
     ],
 )
-def test_a_tokenizer_that_fails_is_an_error_that_names_it(
-    model: Path, record_of: Callable[..., Any], fields: Any
-) -> None:
+def test_a_tokenizer_that_fails_is_an_error_that_names_it(model: Path, fields: Any) -> None:
     edit(model / "tokenizer.json", **fields)
     with pytest.raises(CalibudgetError, match=r"tokenizer\.json|can't be loaded"):
         Encoder("alpaca", load_tokenizer(str(model))).encode(record_of())
@@ -242,7 +238,7 @@ def test_a_chat_template_that_loops_or_writes_without_end_is_refused(model: Path
         Encoder("chat", load_tokenizer(str(model)))
 
 
-def test_a_bounded_rendering_is_the_library_s_own(model: Any, record_of: Callable[..., Any]) -> None:
+def test_a_bounded_rendering_is_the_library_s_own(model: Any) -> None:
     tokenizer = load_tokenizer(str(model))
     text = "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content | tojson }}{{ eos_token }}\n{% endfor %}"
     turns = [{"role": "user", "content": "é <x> 'q'"}, {"role": "assistant", "content": "ok"}]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +16,13 @@ from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import CalibrationItem, ScorerSettings
 from calibudget.tasks.answers import AnswerSpec
+from tests.conftest import record_of
 
 GB = 10**9
 
 
 @pytest.fixture
-def items(record_of: Callable[..., Any]) -> list[CalibrationItem]:
+def items() -> list[CalibrationItem]:
     answer = AnswerSpec(kind="choice", labels=("answer1", "answer2"))
     return [CalibrationItem(record=record_of(number=number), answer=answer) for number in range(9)]
 

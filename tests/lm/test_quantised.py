@@ -22,6 +22,7 @@ from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import Parting
 from calibudget.training.adapter import target_modules
+from tests.conftest import record_of
 
 needs_bitsandbytes = pytest.mark.skipif(
     find_spec("bitsandbytes") is None, reason="bitsandbytes isn't installed: pip install 'calibudget[quantized]'"
@@ -222,9 +223,7 @@ def test_settings_that_are_no_object_are_refused(tmp_path: Path) -> None:
         quantised("here", tmp_path, "auto", "cpu")
 
 
-def test_an_operation_that_a_device_lacks_is_named(
-    tiny_directory: Path, record_of: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_operation_that_a_device_lacks_is_named(tiny_directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     scorer = LocalScorer(load_model(str(tiny_directory), device="cpu"))
 
     def lacks(*_: Any, **__: Any) -> None:

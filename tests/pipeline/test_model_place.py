@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
-from tests.conftest import bytes_in
+from tests.conftest import bytes_in, model_of
 
 RECIPE = """
 model: {model}
@@ -66,7 +65,7 @@ def test_the_same_run_elsewhere_has_the_same_bytes(
 
 
 def test_the_model_of_a_run_is_found_where_it_was_or_where_it_is_said_to_lie(
-    tiny_directory: Path, tmp_path: Path, cache: Path, model_of: Callable[..., Any]
+    tiny_directory: Path, tmp_path: Path, cache: Path
 ) -> None:
     model = shutil.copytree(tiny_directory, tmp_path / "models" / "tiny")
     made = make_run(tmp_path / "first", str(model))

@@ -20,6 +20,7 @@ from calibudget.recipe.load import load_recipe
 from calibudget.store.artefacts import SELECTION
 from calibudget.store.manifest import MANIFEST
 from calibudget.store.splits import read_splits
+from tests.conftest import record_of
 
 RECIPE = """
 engine: fake
@@ -157,9 +158,7 @@ def test_settling_ends_on_pools_that_hold_nothing_longer_than_their_quota(make: 
     assert all(fitting.longest(label) <= quota for label, quota in plan.quotas.items())
 
 
-def test_a_model_s_own_tokenizer_counts_what_its_encoder_gives(
-    tiny_directory: Path, record_of: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_model_s_own_tokenizer_counts_what_its_encoder_gives(tiny_directory: Path, tmp_path: Path) -> None:
     from calibudget.lm.encoding import Encoder
     from calibudget.lm.loading import load_tokenizer
 

@@ -4,7 +4,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from calibudget.pipeline.training_options import training_options, within_contex
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
 from calibudget.store.sums import extend_sums, read_sums
+from tests.conftest import model_of, tokenizer_with
 
 OPTIONS = ("rank=2", "scaling=4", "batch_size=4", "epochs=1", "max_length=256", "device=cpu", "deterministic=true")
 
@@ -63,9 +63,7 @@ def test_a_train_set_that_isnt_the_manifests_is_refused(run_dir: Path) -> None:
     assert not (run_dir / "adapter").exists()
 
 
-def test_another_model_is_refused_unless_told(
-    run_dir: Path, tmp_path: Path, model_of: Callable[..., Any], tokenizer_with: Callable[..., Any]
-) -> None:
+def test_another_model_is_refused_unless_told(run_dir: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     model_of(num_key_value_heads=4).save_pretrained(other)
     tokenizer_with().save_pretrained(other)
@@ -76,9 +74,7 @@ def test_another_model_is_refused_unless_told(
     assert "set by calibudget, calibrated on another model ('" in card
 
 
-def test_another_tokenizer_than_the_token_budgets_is_refused_unless_told(
-    two_fruits: Path, tmp_path: Path, model_of: Callable[..., Any], tokenizer_with: Callable[..., Any]
-) -> None:
+def test_another_tokenizer_than_the_token_budgets_is_refused_unless_told(two_fruits: Path, tmp_path: Path) -> None:
     """No model scored anything: only the budget depends on one."""
     recipe = (two_fruits.parent / "recipe.yaml").read_text()
     counted = recipe.replace("budget: 12", "budget: {tokens: 900}\npolicy: equal").replace("floor: 4", "floor: 0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import ScorerSettings
 from calibudget.scoring.settings import ScorerPool, make_scorer, open_scorer
 from calibudget.workers import _Actor
+from tests.scoring.conftest import items_of
 
 FAKE = ScorerSettings(kind="fake", device="cpu")
 
@@ -46,9 +47,7 @@ def cluster() -> Iterator[Any]:
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_leftovers")
 class TestCluster:
-    def test_actors_give_the_same_bits_and_errors(
-        self, cluster: Any, items_of: Callable[..., Any], tiny_directory: Path, tmp_path: Path
-    ) -> None:
+    def test_actors_give_the_same_bits_and_errors(self, cluster: Any, tiny_directory: Path, tmp_path: Path) -> None:
         settings = ScorerSettings(model=str(tiny_directory), device="cpu", batch_tokens=400)
         items, path, stop = items_of(6), tmp_path / "journal", signal.getsignal(signal.SIGTERM)
         with ScorerPool(settings, workers=2, engine="ray", address=cluster.address) as pool:
@@ -96,9 +95,7 @@ class TestCluster:
         assert [len(own.split(",")) for own in seen] == [2, 2]
         assert len(set(cards)) == 4
 
-    def test_a_killed_node_costs_its_batches_only(
-        self, cluster: Any, items_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_a_killed_node_costs_its_batches_only(self, cluster: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         items, sent, ask = items_of(96), [], _Actor.ask
 
         def noting(self: _Actor, request: Any, folder: Path | None) -> Any:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +17,8 @@ from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import ScorerSettings
 from calibudget.tasks.answers import AnswerSpec, parse_answer
+from tests.conftest import model_of, record_of, tokenizer_with
+from tests.scoring.conftest import items_of
 
 NONE = AnswerSpec(kind="none")
 
@@ -45,7 +46,7 @@ def plain(language_model: Any, item: Any, limit: Any, template: str = "alpaca") 
 
 
 @pytest.mark.parametrize("template", ["alpaca", "chat"])
-def test_scores_are_those_of_one_by_one(language_model: Any, items_of: Callable[..., Any], template: str) -> None:
+def test_scores_are_those_of_one_by_one(language_model: Any, template: str) -> None:
     items = items_of(4)
     scorer = LocalScorer(language_model, ScorerSettings(template=template, max_new_tokens=16))  # type: ignore[arg-type]
     for item, found in zip(items, measure_all(scorer, items), strict=True):
@@ -56,7 +57,7 @@ def test_scores_are_those_of_one_by_one(language_model: Any, items_of: Callable[
 
 
 @pytest.fixture(scope="module")
-def spelling_model(model_of: Callable[..., Any], tokenizer_with: Callable[..., Any]) -> Any:
+def spelling_model() -> Any:
     """A model that says capital letters only, so that its text has one tokenisation."""
     import torch
 
@@ -75,9 +76,7 @@ def with_reference(item: Any, text: Any) -> Any:
     return replace(item, record=replace(item.record, completion=text))
 
 
-def test_an_agreeing_reference_is_not_decoded(
-    spelling_model: Any, items_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_agreeing_reference_is_not_decoded(spelling_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     items = items_of(4)
     texts = [plain(spelling_model, item, 20)[1] for item in items]
     monkeypatch.setattr("calibudget.scoring.local.continue_greedily", None)
@@ -88,9 +87,7 @@ def test_an_agreeing_reference_is_not_decoded(
 
 
 @pytest.mark.parametrize("agreed", [0, 7, 20])
-def test_decoding_goes_on_from_the_first_disagreement(
-    spelling_model: Any, items_of: Callable[..., Any], agreed: int
-) -> None:
+def test_decoding_goes_on_from_the_first_disagreement(spelling_model: Any, agreed: int) -> None:
     items = items_of(4)
     texts = [plain(spelling_model, item, 32)[1] for item in items]
     wrong = ["A" if text[agreed] != "A" else "B" for text in texts]
@@ -125,7 +122,7 @@ def tied(language_model: Any, one: Any, other: Any) -> Any:
 
 @pytest.mark.parametrize("agreed", [0, 20])
 def test_near_ties_are_decided_as_plain_decoding_does(
-    spelling_model: Any, items_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, agreed: int
+    spelling_model: Any, monkeypatch: pytest.MonkeyPatch, agreed: int
 ) -> None:
     """In what agrees with the reference, and in what is decoded; without the defence packed arithmetic decides."""
     item = items_of(1)[0]
@@ -140,9 +137,7 @@ def test_near_ties_are_decided_as_plain_decoding_does(
 
 
 @pytest.mark.parametrize("batch_tokens", [1, 200])
-def test_results_hardly_move_with_the_batch_size(
-    language_model: Any, items_of: Callable[..., Any], batch_tokens: int
-) -> None:
+def test_results_hardly_move_with_the_batch_size(language_model: Any, batch_tokens: int) -> None:
     items = items_of(6)
     whole = measure_all(LocalScorer(language_model, ScorerSettings(max_new_tokens=6)), items)
     small = measure_all(LocalScorer(language_model, ScorerSettings(max_new_tokens=6, batch_tokens=batch_tokens)), items)
@@ -150,16 +145,14 @@ def test_results_hardly_move_with_the_batch_size(
     assert [one.text for one in small] == [one.text for one in whole]
 
 
-def test_results_are_the_same_bits_in_any_order_of_items(language_model: Any, items_of: Callable[..., Any]) -> None:
+def test_results_are_the_same_bits_in_any_order_of_items(language_model: Any) -> None:
     items, scorer = items_of(8), LocalScorer(language_model, ScorerSettings(batch_tokens=500, max_new_tokens=6))
     one = {m.record_id: m for m in measure_all(scorer, items)}
     other = {m.record_id: m for m in measure_all(scorer, items[::-1])}
     assert one == other
 
 
-def test_a_short_and_a_long_record_score_as_each_alone(
-    language_model: Any, record_of: Callable[..., Any], items_of: Callable[..., Any]
-) -> None:
+def test_a_short_and_a_long_record_score_as_each_alone(language_model: Any) -> None:
     short, long = items_of(2, ("apples",))
     long = replace(long, record=record_of(number=1, prompt="river stone " * 30))
     scorer = LocalScorer(language_model)
@@ -169,9 +162,7 @@ def test_a_short_and_a_long_record_score_as_each_alone(
     assert [one.text for one in together] == [one.text for one in alone]
 
 
-def test_a_family_that_cannot_be_packed_scores_one_by_one(
-    model_of: Callable[..., Any], tokenizer_with: Callable[..., Any], items_of: Callable[..., Any]
-) -> None:
+def test_a_family_that_cannot_be_packed_scores_one_by_one() -> None:
     loaded = LanguageModel(
         model=model_of("mamba"), tokenizer=tokenizer_with(), identity={"name": "mamba"}, context_length=512
     )
@@ -184,18 +175,14 @@ def test_a_family_that_cannot_be_packed_scores_one_by_one(
         assert found.text == text
 
 
-def test_exact_answers_are_decoded_a_little_beyond_the_reference(
-    language_model: Any, items_of: Callable[..., Any]
-) -> None:
+def test_exact_answers_are_decoded_a_little_beyond_the_reference(language_model: Any) -> None:
     (item,) = items_of(1, ("apples",), AnswerSpec(kind="exact"))
     (found,) = LocalScorer(language_model).measure([item])
     limit = len(language_model.encoder("alpaca").encode(item.record).response_ids) + 8
     assert found.text == plain(language_model, item, limit)[1]
 
 
-def test_decoding_stays_within_the_context(
-    model_of: Callable[..., Any], tokenizer_with: Callable[..., Any], items_of: Callable[..., Any]
-) -> None:
+def test_decoding_stays_within_the_context() -> None:
     (item,) = items_of(1, ("apples",))
     model = model_of(max_position_embeddings=110)
     loaded = LanguageModel(model=model, tokenizer=tokenizer_with(), identity={}, context_length=None)
@@ -205,9 +192,7 @@ def test_decoding_stays_within_the_context(
     assert found.text == plain(loaded, item, len(example.response_ids))[1]
 
 
-def test_a_prompt_over_the_context_is_refused_before_anything_is_scored(
-    language_model: Any, items_of: Callable[..., Any], record_of: Callable[..., Any]
-) -> None:
+def test_a_prompt_over_the_context_is_refused_before_anything_is_scored(language_model: Any) -> None:
     items = [*items_of(1), replace(items_of(1)[0], record=record_of(number=7, prompt="river " * 600))]
     scorer = LocalScorer(language_model)
     scorer.measure = None  # type: ignore[assignment, method-assign]
@@ -216,9 +201,7 @@ def test_a_prompt_over_the_context_is_refused_before_anything_is_scored(
 
 
 @pytest.mark.parametrize("fault", [float("nan")])
-def test_logits_that_are_no_number_name_the_record(
-    model_of: Callable[..., Any], tokenizer_with: Callable[..., Any], items_of: Callable[..., Any], fault: Any
-) -> None:
+def test_logits_that_are_no_number_name_the_record(fault: Any) -> None:
     import torch
 
     model = model_of()
@@ -230,9 +213,7 @@ def test_logits_that_are_no_number_name_the_record(
 
 
 @pytest.mark.parametrize("packs", [True, False])
-def test_logits_that_are_no_number_while_an_answer_is_decoded_name_the_record(
-    spelling_model: Any, items_of: Callable[..., Any], packs: bool
-) -> None:
+def test_logits_that_are_no_number_while_an_answer_is_decoded_name_the_record(spelling_model: Any, packs: bool) -> None:
     """The NLL of the reference is a number; only the answer's own letters lead to what isn't."""
     import torch
 
@@ -248,9 +229,7 @@ def test_logits_that_are_no_number_while_an_answer_is_decoded_name_the_record(
         measure_all(scorer, [with_reference(item, other)])
 
 
-def test_a_batch_that_does_not_fit_is_halved_and_recorded(
-    language_model: Any, items_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_batch_that_does_not_fit_is_halved_and_recorded(language_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     from calibudget.scoring import local
@@ -272,9 +251,7 @@ def test_a_batch_that_does_not_fit_is_halved_and_recorded(
     assert [one.text for one in split] == [one.text for one in whole]
 
 
-def test_one_record_that_does_not_fit_is_named(
-    language_model: Any, items_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_one_record_that_does_not_fit_is_named(language_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
 
     def no_memory(model: Any, examples: Any, **settings: Any) -> None:
@@ -297,7 +274,7 @@ BENDING = [
 
 @pytest.mark.parametrize("settings", BENDING, ids=lambda settings: "-".join(settings))
 def test_greedy_is_the_first_choice_whatever_the_generation_config_says(
-    tiny_directory: Path, items_of: Callable[..., Any], tmp_path: Path, settings: Any
+    tiny_directory: Path, tmp_path: Path, settings: Any
 ) -> None:
     import torch
     from transformers import GenerationConfig
@@ -331,9 +308,7 @@ def first_choices(language_model: Any, item: Any, limit: Any) -> Any:
     return ids
 
 
-def test_reasoning_that_the_prompt_opens_is_no_answer(
-    model_of: Callable[..., Any], tokenizer_with: Callable[..., Any], items_of: Callable[..., Any]
-) -> None:
+def test_reasoning_that_the_prompt_opens_is_no_answer() -> None:
     """Its mark stands in the prompt, so the text that follows would be read as the answer without it."""
     tokenizer = tokenizer_with()
     tokenizer.chat_template = (

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 from calibudget.errors import ArtefactError, ScoringError
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.measure import measure_all
+from tests.scoring.conftest import items_of
 
 
 class Counting(FakeScorer):
@@ -30,9 +30,7 @@ class Counting(FakeScorer):
 
 
 @pytest.mark.parametrize("stop_at", [0, 3])
-def test_an_interrupted_scoring_resumes_without_rescoring(
-    items_of: Callable[..., Any], tmp_path: Path, stop_at: int
-) -> None:
+def test_an_interrupted_scoring_resumes_without_rescoring(tmp_path: Path, stop_at: int) -> None:
     items, path = items_of(), tmp_path / "scoring.journal"
     whole = measure_all(FakeScorer(batch_size=4), items)
     first, second = Counting(stop_at=stop_at), Counting()
@@ -49,7 +47,7 @@ def Counting_batches(items: Any) -> Any:  # noqa: N802
     return scorer.measured
 
 
-def test_progress_counts_items_journalled_ones_included(items_of: Callable[..., Any], tmp_path: Path) -> None:
+def test_progress_counts_items_journalled_ones_included(tmp_path: Path) -> None:
     items, path, told = items_of(), tmp_path / "j", []
     with pytest.raises(KeyboardInterrupt):
         measure_all(Counting(stop_at=2), items, journal_path=path)
@@ -58,7 +56,7 @@ def test_progress_counts_items_journalled_ones_included(items_of: Callable[..., 
 
 
 @pytest.mark.parametrize("change", ["scorer", "text", "fewer"])
-def test_a_journal_of_other_work_is_refused(items_of: Callable[..., Any], tmp_path: Path, change: str) -> None:
+def test_a_journal_of_other_work_is_refused(tmp_path: Path, change: str) -> None:
     items, path, scorer = items_of(), tmp_path / "j", FakeScorer()
     measure_all(scorer, items, journal_path=path)
     if change == "scorer":
@@ -72,22 +70,20 @@ def test_a_journal_of_other_work_is_refused(items_of: Callable[..., Any], tmp_pa
 
 
 @pytest.mark.parametrize("nll", [float("nan"), float("inf")])
-def test_an_nll_that_is_no_number_names_the_record_and_is_not_journalled(
-    items_of: Callable[..., Any], tmp_path: Path, nll: Any
-) -> None:
+def test_an_nll_that_is_no_number_names_the_record_and_is_not_journalled(tmp_path: Path, nll: Any) -> None:
     items, path = items_of(), tmp_path / "j"
     with pytest.raises(ScoringError, match="source 'apples', record apples-0000"):
         measure_all(Counting(nll=nll), items, journal_path=path)
     assert measure_all(Counting(), items, journal_path=path) == measure_all(FakeScorer(), items)
 
 
-def test_a_record_given_twice_is_refused(items_of: Callable[..., Any]) -> None:
+def test_a_record_given_twice_is_refused() -> None:
     items = items_of()
     with pytest.raises(ScoringError, match="given twice"):
         measure_all(FakeScorer(), [*items, items[3]])
 
 
-def test_a_scorer_that_answers_for_others_is_refused(items_of: Callable[..., Any]) -> None:
+def test_a_scorer_that_answers_for_others_is_refused() -> None:
     scorer = FakeScorer()
     scorer.measure = lambda items: FakeScorer().measure(items[::-1])  # type: ignore[method-assign]
     with pytest.raises(ScoringError, match="another record"):

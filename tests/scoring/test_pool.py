@@ -15,6 +15,7 @@ from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import ScorerSettings
 from calibudget.scoring.settings import ScorerPool, make_scorer
 from calibudget.workers import _environment, _Process
+from tests.scoring.conftest import items_of
 
 FAKE = ScorerSettings(kind="fake")
 
@@ -45,7 +46,7 @@ def is_alive(pid: Any) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 3])
-def test_any_number_of_workers_gives_the_same(items_of: Callable[..., Any], workers: int) -> None:
+def test_any_number_of_workers_gives_the_same(workers: int) -> None:
     items = items_of(30)
     with ScorerPool(FAKE, workers=workers) as pool:
         assert measure_all(pool, items) == measure_all(FakeScorer(), items)
@@ -55,7 +56,7 @@ def test_any_number_of_workers_gives_the_same(items_of: Callable[..., Any], work
 
 
 @pytest.mark.slow
-def test_a_real_scorer_gives_the_same_bits_and_errors(items_of: Callable[..., Any], tiny_directory: Path) -> None:
+def test_a_real_scorer_gives_the_same_bits_and_errors(tiny_directory: Path) -> None:
     settings = ScorerSettings(model=str(tiny_directory), device="cpu", batch_tokens=400)
     items = items_of(6)
     too_long = replace(items[0], record=replace(items[0].record, completion="river " * 600))
@@ -70,7 +71,7 @@ def test_a_real_scorer_gives_the_same_bits_and_errors(items_of: Callable[..., An
 
 
 @pytest.mark.slow
-def test_a_killed_worker_costs_its_batch_only(items_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_killed_worker_costs_its_batch_only(monkeypatch: pytest.MonkeyPatch) -> None:
     items, ask = items_of(40), _Process.ask
     told: list[int] = []
     killed: list[int] = []
@@ -91,7 +92,7 @@ def test_a_killed_worker_costs_its_batch_only(items_of: Callable[..., Any], monk
 
 
 @pytest.mark.slow
-def test_a_batch_that_kills_workers_is_named(items_of: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_batch_that_kills_workers_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     items = items_of(4, ("apples",))
     with ScorerPool(ScorerSettings(kind="fake", seconds=30), workers=1) as pool:
         batches = pool.batches(items)
@@ -100,7 +101,7 @@ def test_a_batch_that_kills_workers_is_named(items_of: Callable[..., Any], monke
             list(pool.measure_batches({0: [items[i] for i in batches[0]]}))
 
 
-def test_workers_end_with_the_pool(items_of: Callable[..., Any]) -> None:
+def test_workers_end_with_the_pool() -> None:
     with ScorerPool(ScorerSettings(kind="fake", seconds=60), workers=2) as pool:
         pool.describe()
         batches = pool.measure_batches({n: items_of(1) for n in range(4)})
@@ -110,16 +111,14 @@ def test_workers_end_with_the_pool(items_of: Callable[..., Any]) -> None:
     assert not any(is_alive(pid) for pid in started)
 
 
-def test_workers_that_end_while_starting_are_told(
-    monkeypatch: pytest.MonkeyPatch, items_of: Callable[..., Any]
-) -> None:
+def test_workers_that_end_while_starting_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with ScorerPool(FAKE, workers=2) as pool:
         monkeypatch.setattr("calibudget.workers._Process.ask", killed_but_for("nothing"))
         with pytest.raises(ScoringError, match=r"3 workers ended while starting, the last with exit code -9"):
             measure_all(pool, items_of(1))
 
 
-def test_workers_that_score_unlike_are_refused(items_of: Callable[..., Any]) -> None:
+def test_workers_that_score_unlike_are_refused() -> None:
     """Say one of them finds no GPU: mixing their scores would make bits depend on who scored what."""
     with ScorerPool(FAKE, workers=2) as pool:
         pool._described = {"engine": "fake", "model": {"name": "another"}}

@@ -29,6 +29,8 @@ from calibudget.scoring.measure import measure_all
 from calibudget.scoring.protocols import KEY
 from calibudget.scoring.scorer import ScorerSettings, to_scores
 from calibudget.scoring.server import ServerScorer
+from tests.conftest import tokenizer_with
+from tests.scoring.conftest import items_of
 from tests.scoring.model_server import ModelServer, serving
 
 PROTOCOLS = ["vllm", "sglang", "tgi", "echo", "echo-text"]
@@ -79,12 +81,7 @@ def quotas_of(items: Any, measurements: Any) -> dict[str, int]:
     ("protocol", "template"), [*((protocol, "alpaca") for protocol in PROTOCOLS), ("vllm", "chat"), ("tgi", "chat")]
 )
 def test_scores_and_quotas_are_those_of_this_process(
-    server: ModelServer,
-    scorer_of: Callable[..., ServerScorer],
-    language_model: Any,
-    items_of: Callable[..., Any],
-    protocol: str,
-    template: Any,
+    server: ModelServer, scorer_of: Callable[..., ServerScorer], language_model: Any, protocol: str, template: Any
 ) -> None:
     server.protocol = protocol
     items = items_of(6)
@@ -169,13 +166,7 @@ def test_log_probabilities_of_the_token_behind_are_refused(
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_another_tokenizer_is_refused(
-    server: ModelServer,
-    tmp_path: Path,
-    tiny_directory: Path,
-    tokenizer_with: Callable[..., Any],
-    protocol: str,
-) -> None:
+def test_another_tokenizer_is_refused(server: ModelServer, tmp_path: Path, tiny_directory: Path, protocol: str) -> None:
     """The recipe names a model whose tokenizer has the letters in another order than the served one, and no pairs."""
     server.protocol = protocol
     own = json.loads((tiny_directory / "tokenizer.json").read_text())
@@ -204,7 +195,7 @@ def once_in(every: int, wrong: Any) -> Callable[..., Any]:
 
 @pytest.mark.parametrize("wrong", [(429, {"retry-after": "0"}), None])
 def test_busy_servers_and_cut_connections_are_asked_again(
-    server: ModelServer, scorer_of: Callable[..., ServerScorer], items_of: Callable[..., Any], wrong: Any
+    server: ModelServer, scorer_of: Callable[..., ServerScorer], wrong: Any
 ) -> None:
     items = items_of(2)
     expected = measure_all(scorer_of(requests=1), items)
@@ -225,11 +216,7 @@ def test_busy_servers_and_cut_connections_are_asked_again(
     ],
 )
 def test_what_a_server_does_wrong_later_is_told_with_the_record(
-    server: ModelServer,
-    scorer_of: Callable[..., ServerScorer],
-    items_of: Callable[..., Any],
-    wrong: Any,
-    words: str,
+    server: ModelServer, scorer_of: Callable[..., ServerScorer], wrong: Any, words: str
 ) -> None:
     scorer = scorer_of()
     server.fault = lambda *_: wrong
@@ -378,7 +365,7 @@ def vllm_serving(directory: str) -> Iterator[str]:
 @pytest.mark.skipif(
     shutil.which("vllm") is None, reason="no vllm command on the PATH; it needs an environment of its own"
 )
-def test_vllm_itself_gives_the_scores_and_quotas_of_this_process(items_of: Any, embedded: Any) -> None:
+def test_vllm_itself_gives_the_scores_and_quotas_of_this_process(embedded: Any) -> None:
     items = items_of(3)
     here = measure_all(LocalScorer(embedded, ScorerSettings(max_new_tokens=8)), items)
     with vllm_serving(embedded.model.name_or_path) as url:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from calibudget.tasks.answers import AnswerSpec
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import encode_examples
 from testbed.lab import LastingLearner
+from tests.conftest import record_of
 
 
 @pytest.fixture
@@ -58,10 +58,7 @@ def test_a_restarted_learner_is_a_new_one(tiny_directory: Path, examples: Any) -
 @pytest.mark.full
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own doings
 def test_measuring_between_trainings_compiles_nothing_anew(
-    language_model: LanguageModel,
-    examples: Any,
-    record_of: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
+    language_model: LanguageModel, examples: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torch._dynamo.testing import CompileCounterWithBackend
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +14,10 @@ from calibudget.training.adapter import add_adapter
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import TrainingExample, encode_examples
 from calibudget.training.learner import Learner
+from tests.conftest import tokenizer_with
 
 
-def make_rows(count: Any, *, companion: int = 0) -> Any:
+def rows_of(count: Any, *, companion: int = 0) -> Any:
     """Rows of a train set, two sources and a companion, of many lengths."""
     rows = [  # type: ignore[var-annotated]
         {
@@ -30,11 +30,11 @@ def make_rows(count: Any, *, companion: int = 0) -> Any:
         }
         for i in range(count)
     ]
-    rest = make_rows(companion) if companion else []
+    rest = rows_of(companion) if companion else []
     return rows + [row | {"source": "companion", "role": "companion"} for row in rest]
 
 
-def make_example(
+def example_of(
     length: Any, prompt_length: Any, *, source: str = "apples", number: int = 0, role: str = "source"
 ) -> Any:
     """An example of exact lengths, its ids running through the vocabulary."""
@@ -48,29 +48,19 @@ def make_example(
     )
 
 
-@pytest.fixture(scope="session")
-def rows_of() -> Any:
-    return make_rows
-
-
-@pytest.fixture(scope="session")
-def example_of() -> Any:
-    return make_example
-
-
 @pytest.fixture
 def language_model(tiny_directory: Path) -> Any:
     return load_model(str(tiny_directory), device="cpu")
 
 
 @pytest.fixture(scope="session")
-def encoder(tokenizer_with: Callable[..., Any]) -> Any:
+def encoder() -> Any:
     return Encoder("alpaca", tokenizer_with())
 
 
 @pytest.fixture(scope="session")
 def all_examples(encoder: Any) -> Any:
-    return encode_examples(make_rows(22, companion=5), encoder, max_length=256, too_long="refuse")
+    return encode_examples(rows_of(22, companion=5), encoder, max_length=256, too_long="refuse")
 
 
 @pytest.fixture(scope="session")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from calibudget.training.adapter import (
 )
 from calibudget.training.config import TrainingConfig
 from calibudget.training.layers import FactorLinear, use_factor_layers
+from tests.conftest import model_of
 
 CONFIG = TrainingConfig(rank=4, scaling=8.0)
 
@@ -27,7 +27,7 @@ def factors_of(model: Any) -> Any:
     return {name: p.detach().clone() for name, p in model.named_parameters() if p.requires_grad}
 
 
-def test_the_update_is_scaled_by_s_over_r(model_of: Callable[..., Any]) -> None:
+def test_the_update_is_scaled_by_s_over_r() -> None:
     """Paper 2.4: delta W = s/r B A; with the defaults it is B A itself."""
     assert TrainingConfig().scaling / TrainingConfig().rank == 1.0
     model = add_adapter(model_of(), CONFIG, "tiny")
@@ -39,7 +39,7 @@ def test_the_update_is_scaled_by_s_over_r(model_of: Callable[..., Any]) -> None:
     torch.testing.assert_close(layer(x), x @ (layer.base_layer.weight + delta).T)
 
 
-def test_factors_start_from_the_seed_alone(model_of: Callable[..., Any]) -> None:
+def test_factors_start_from_the_seed_alone() -> None:
     torch.manual_seed(1)
     one = factors_of(add_adapter(model_of(), CONFIG, "tiny"))
     torch.manual_seed(2)
@@ -59,7 +59,7 @@ def test_factors_start_from_the_seed_alone(model_of: Callable[..., Any]) -> None
 
 @pytest.mark.parametrize("family", ["llama", "qwen2"])  # without and with biases
 @pytest.mark.parametrize("share", [False, True])
-def test_layers_compute_as_pefts_own(model_of: Callable[..., Any], family: str, share: bool) -> None:
+def test_layers_compute_as_pefts_own(family: str, share: bool) -> None:
     own = add_adapter(model_of(family, num_key_value_heads=2), CONFIG, "tiny")
     for parameter in factors_of(own):
         own.get_parameter(parameter).data.normal_(std=0.1, generator=torch.Generator().manual_seed(3))
@@ -76,7 +76,7 @@ def test_layers_compute_as_pefts_own(model_of: Callable[..., Any], family: str, 
 
 
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
-def test_the_saved_adapter_is_pefts(model_of: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_saved_adapter_is_pefts(tmp_path: Path) -> None:
     from peft import PeftModel
 
     model = add_adapter(model_of(), CONFIG, "tiny")
@@ -95,7 +95,7 @@ def test_the_saved_adapter_is_pefts(model_of: Callable[..., Any], tmp_path: Path
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == first
 
 
-def test_the_saved_adapter_has_what_vllm_and_llama_cpp_read(model_of: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_saved_adapter_has_what_vllm_and_llama_cpp_read(tmp_path: Path) -> None:
     """Names end in lora_A.weight and lora_B.weight after base_model.model. and the layer's own; no other tensor.
 
     vLLM: vllm/lora/utils.py and peft_helper.py; llama.cpp: convert_lora_to_gguf.py.
@@ -120,7 +120,7 @@ def test_the_saved_adapter_has_what_vllm_and_llama_cpp_read(model_of: Callable[.
     assert settings["target_modules"] == sorted(PROJECTIONS["llama"])
 
 
-def test_unknown_layers_and_families_are_refused(model_of: Callable[..., Any]) -> None:
+def test_unknown_layers_and_families_are_refused() -> None:
     with pytest.raises(TrainingError, match=r"no linear layer 'q_porj'; it has down_proj, gate_proj"):
         target_modules(model_of(), ("q_porj",))
     with pytest.raises(TrainingError, match="'lm_head' is the output head"):
@@ -163,7 +163,7 @@ def test_a_vision_tower_gets_no_factors(tmp_path: Path) -> None:
     assert factors_of(loaded).keys() == trained.keys()
 
 
-def test_experts_that_take_no_factors_are_named(model_of: Callable[..., Any]) -> None:
+def test_experts_that_take_no_factors_are_named() -> None:
     settings: dict[str, Any] = {"num_key_value_heads": 2, "num_local_experts": 4}
     model = model_of("mixtral", **settings)
     assert frozen_experts(model) == ("model.layers.0.mlp.experts", "model.layers.1.mlp.experts")

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from calibudget.training.data import NO_LABEL, fixed_sequences, packed_batch, padded_batch
+from tests.training.conftest import example_of
 
 
 @pytest.fixture(scope="module")
-def three(example_of: Any) -> Any:
+def three() -> Any:
     return [example_of(11, 4), example_of(101, 90, number=1), example_of(30, 1, number=2)]
 
 
@@ -58,7 +59,7 @@ def test_filling_is_cut_into_sequences_of_its_own(three: Any, fixed: bool) -> No
     assert all(positions[start] == 0 for start, length in zip(starts, lengths, strict=False) if length)
 
 
-def test_shapes_repeat_for_graphs(example_of: Any) -> None:
+def test_shapes_repeat_for_graphs() -> None:
     sequences = fixed_sequences(32, 10_240, 1024)
     keys = {
         packed_batch(

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,13 +7,15 @@ import pytest
 from calibudget.errors import ScoringError, TrainingError
 from calibudget.lm.encoding import Encoder
 from calibudget.training.data import encode_examples
+from tests.conftest import record_of, tokenizer_with
+from tests.training.conftest import rows_of
 
 
 def encode(encoder: Any, rows: Any, **options: Any) -> Any:
     return encode_examples(rows, encoder, **({"max_length": 256, "too_long": "refuse"} | options))  # type: ignore[arg-type]
 
 
-def test_examples_are_the_encoders_own_ids(encoder: str, record_of: Callable[..., Any]) -> None:
+def test_examples_are_the_encoders_own_ids(encoder: str) -> None:
     record = record_of(number=3)
     row = {
         "source": record.source,
@@ -42,7 +43,7 @@ TURNS = [
 
 
 @pytest.mark.parametrize("template", ["alpaca", "chat"])
-def test_of_several_turns_the_last_alone_is_taught(tokenizer_with: Callable[..., Any], template: str) -> None:
+def test_of_several_turns_the_last_alone_is_taught(template: str) -> None:
     tokenizer = tokenizer_with()
     encoder = Encoder(template, tokenizer)  # type: ignore[arg-type]
     identity = {"source": "a", "record_id": "1", "role": "source", "original": {}}
@@ -55,7 +56,7 @@ def test_of_several_turns_the_last_alone_is_taught(tokenizer_with: Callable[...,
     assert all(turn["content"] in prompt for turn in TURNS[:-1])
 
 
-def test_tools_of_a_row_reach_the_template(tokenizer_with: Callable[..., Any]) -> None:
+def test_tools_of_a_row_reach_the_template() -> None:
     tokenizer = tokenizer_with(
         chat_template="{{ tools | tojson }}"
         "{% for turn in messages %}{{ turn.content }}{{ turn.tool_calls }}<|im_end|>{% endfor %}"
@@ -69,14 +70,12 @@ def test_tools_of_a_row_reach_the_template(tokenizer_with: Callable[..., Any]) -
 
 
 @pytest.mark.parametrize("pad", [None, "<|im_end|>"])
-def test_a_tokenizer_without_padding_or_with_it_as_the_end_keeps_the_end(
-    tokenizer_with: Callable[..., Any], pad: str | None, rows_of: Any
-) -> None:
+def test_a_tokenizer_without_padding_or_with_it_as_the_end_keeps_the_end(pad: str | None) -> None:
     encoder = Encoder("alpaca", tokenizer_with(pad=pad))
     assert all(example.ids[-1] == encoder.end_id for example in encode(encoder, rows_of(3)))
 
 
-def test_long_rows_are_refused_by_name_or_cut_in_the_prompts_middle(encoder: Any, rows_of: Any) -> None:
+def test_long_rows_are_refused_by_name_or_cut_in_the_prompts_middle(encoder: Any) -> None:
     row = rows_of(1)[0] | {"prompt": " ".join(str(i) for i in range(200))}
     whole = encode(encoder, [row], max_length=4096)[0]
     with pytest.raises(TrainingError, match=r"apples/id-0000.*too_long: cut"):
@@ -89,13 +88,13 @@ def test_long_rows_are_refused_by_name_or_cut_in_the_prompts_middle(encoder: Any
     assert list(cut.ids[-100:]) == list(whole.ids[-100:])
 
 
-def test_a_response_that_leaves_no_room_is_refused_even_when_cutting(encoder: Any, rows_of: Any) -> None:
+def test_a_response_that_leaves_no_room_is_refused_even_when_cutting(encoder: Any) -> None:
     row = rows_of(1)[0] | {"completion": "the correct answer is answer1 " * 60}
     with pytest.raises(TrainingError, match=r"id-0000.*too little"):
         encode(encoder, [row], too_long="cut")
 
 
-def test_a_row_without_response_or_answer_is_refused(encoder: Any, rows_of: Any) -> None:
+def test_a_row_without_response_or_answer_is_refused(encoder: Any) -> None:
     with pytest.raises(ScoringError, match="response is empty"):
         encode(encoder, [rows_of(1)[0] | {"completion": "  "}])
     row = {"source": "a", "record_id": "b", "role": "source", "messages": [{"role": "user", "content": "?"}]}

@@ -10,6 +10,7 @@ from torch.nn import functional as F  # noqa: N812
 from calibudget.errors import TrainingError
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.learner import Learner
+from tests.conftest import model_of
 
 PACKED = Execution(device="cpu", batch_tokens=4096, pack=True)
 PADDED = Execution(device="cpu", batch_tokens=4096, pack=False)
@@ -127,7 +128,7 @@ def test_checkpointing_and_compiling_change_nothing(
     assert_close(gradients_of(learner_of(execution=execution), examples)[1], plain[1])
 
 
-def test_a_model_that_cant_be_packed_is_padded_or_refused(model_of: Callable[..., Any]) -> None:
+def test_a_model_that_cant_be_packed_is_padded_or_refused() -> None:
     config = TrainingConfig(rank=4, max_length=64)
     shape: dict[str, Any] = {"num_key_value_heads": 2, "head_dim": 16, "attn_logit_softcapping": 0.5}
     assert not Learner(model_of("gemma2", **shape), "tiny", config, Execution(device="cpu")).packs_sequences

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ from calibudget.errors import TrainingError
 from calibudget.lm.loading import load_model
 from calibudget.training import loss as module
 from calibudget.training.loss import Head, find_head, response_loss
+from tests.conftest import model_of
 
 
 def case(seed: int = 0, rows: int = 300, states: int = 400, hidden: int = 16, vocabulary: int = 50) -> Any:
@@ -63,15 +63,13 @@ def test_extreme_logits_stay_finite() -> None:
         ("cohere", {"logit_scale": 0.125}),
     ],
 )
-def test_heads_of_families_that_shape_their_logits_are_known(
-    model_of: Callable[..., Any], family: str, settings: Any
-) -> None:
+def test_heads_of_families_that_shape_their_logits_are_known(family: str, settings: Any) -> None:
     head = find_head(model_of(family, num_key_value_heads=2, **settings))
     assert head.softcap == settings.get("final_logit_softcapping")
     assert head.factor == settings.get("logit_scale", 1.0) / settings.get("logits_scaling", 1.0)
 
 
-def test_a_head_that_does_more_is_refused(model_of: Callable[..., Any]) -> None:
+def test_a_head_that_does_more_is_refused() -> None:
     model = model_of()
     model.config.logit_scale = 2.0  # an attribute that this family's code doesn't look at
     with pytest.raises(TrainingError, match="llama"):

@@ -10,10 +10,11 @@ from transformers import get_scheduler
 from calibudget.keys import order_key
 from calibudget.training.config import TrainingConfig
 from calibudget.training.order import packs, plan_steps, rate_factor, rows, share, warmup_steps
+from tests.training.conftest import example_of
 
 
 @pytest.fixture
-def small(example_of: Any) -> Any:
+def small() -> Any:
     own = [example_of(20 + i, 10, number=i) for i in range(7)]
     return [*own, *(example_of(15, 5, source="companion", number=i, role="companion") for i in range(3))]
 

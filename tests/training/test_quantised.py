@@ -17,6 +17,7 @@ from calibudget.training.data import encode_examples
 from calibudget.training.layers import FactorLinear
 from calibudget.training.learner import Learner
 from tests.influence.conftest import Whole
+from tests.training.conftest import rows_of
 
 pytestmark = pytest.mark.skipif(
     find_spec("bitsandbytes") is None, reason="bitsandbytes isn't installed: pip install 'calibudget[quantized]'"
@@ -40,7 +41,7 @@ def steps(learner: Learner, examples: Any, count: int) -> list[float]:
 
 @pytest.mark.slow
 @pytest.mark.model
-def test_the_loss_falls_over_frozen_4_bit_weights_of_the_real_model(rows_of: Any) -> None:
+def test_the_loss_falls_over_frozen_4_bit_weights_of_the_real_model() -> None:
     base = load_model("embedded", device="cpu", dtype="nf4")
     examples = encode_examples(rows_of(4), base.encoder("alpaca"), max_length=128, too_long="cut")
     execution = Execution(device="cpu", dtype="nf4", batch_tokens=2048)
