@@ -19,6 +19,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -227,7 +228,9 @@ def ours(
         report.row(part, f"{way}: gradients with float32", **angles(found, theirs[1]))
     found = None
     free()
-    direction, table = laid_out(given.direction, learner, given.names), relaid(given.table, learner, given.names)
+    direction = replace(given.direction, square=in_layout(given.direction.square, learner, given.names))
+    table = copy(given.table)
+    table.bins = in_layout(table.bins, learner, given.names)
     parts = [
         [examples[index] for index in members]
         for members in rows(range(len(examples)), [one.length for one in examples], tokens)
@@ -348,29 +351,13 @@ def aligned(learner: Learner, names: list[str]) -> list[slice]:
     return [slice(starts[name], starts[name] + own[name].numel()) for name in names]
 
 
-def laid_out(direction: AdamDirection, learner: Learner, names: list[str]) -> AdamDirection:
-    """The same direction in the learner's layout."""
+def in_layout(values: torch.Tensor, learner: Learner, names: list[str]) -> torch.Tensor:
+    """One value an entry of the peer's parameters, in the learner's layout."""
     size = sum(factor.values.numel() for factor in learner.factors)
-    square = torch.zeros(size, device=direction.square.device)
-    at = 0
+    moved, at = torch.zeros(size, dtype=values.dtype, device=values.device), 0
     for own in aligned(learner, names):
         count = own.stop - own.start
-        square[own] = direction.square[at : at + count]
-        at += count
-    return replace(direction, square=square)
-
-
-def relaid(table: SketchTable, learner: Learner, names: list[str]) -> SketchTable:
-    """The same sketch in the learner's layout."""
-    moved = SketchTable.__new__(SketchTable)
-    moved.dimension = table.dimension
-    moved.bins = torch.zeros(
-        sum(factor.values.numel() for factor in learner.factors), dtype=torch.int32, device=table.bins.device
-    )
-    at = 0
-    for own in aligned(learner, names):
-        count = own.stop - own.start
-        moved.bins[own] = table.bins[at : at + count]
+        moved[own] = values[at : at + count]
         at += count
     return moved
 
