@@ -1,6 +1,6 @@
 import pytest
 
-from calibudget.messages import counted, fault
+from calibudget.messages import counted, fault, printable
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,8 @@ def test_faults_of_fields_are_told_with_their_numbers() -> None:
     assert fault("less_than", {"lt": 3}) == "must be below 3"
     assert fault("int_type", {}) == "must be an integer"
     assert fault("extra_forbidden", {}) == "is not a field of this format"
+
+
+def test_a_line_for_people_holds_no_word_of_a_million_characters() -> None:
+    path = "/a" * 500
+    assert printable(f"record {'x' * 1_000_000} in {path} not\x1b[2J") == f"record {'x' * 997}... in {path} not\\x1b[2J"

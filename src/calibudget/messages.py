@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final
 
-# Characters of a value that a message tells.
+# Characters of a value that a message tells, and of a word in any line for people: an id may have a million.
 _MOST_SHOWN: Final = 80
+_LONGEST_WORD: Final = 1000
 
 
 def counted(number: int, noun: str, plural: str | None = None) -> str:
@@ -34,13 +35,21 @@ def shown(value: object, form: Callable[[object], str] = repr) -> str:
 def printable(text: str, kept: str = "") -> str:
     """The text with what a terminal would act on, or a reader couldn't see, written out: a file's name draws no line.
 
+    The end of a word of more than 1,000 characters is left out.
+
     Args:
         text: a line for people.
         kept: characters that stay, such as line ends.
     """
+    if len(text) > _LONGEST_WORD:
+        text = re.sub(r"\S+", _shortened, text)
     if text.isprintable():
         return text
     return "".join(one if one.isprintable() or one in kept else ascii(one)[1:-1] for one in text)
+
+
+def _shortened(word: re.Match[str]) -> str:
+    return word[0] if len(word[0]) <= _LONGEST_WORD else f"{word[0][: _LONGEST_WORD - 3]}..."
 
 
 def first_of(names: Sequence[str], most: int = 8) -> str:

@@ -81,6 +81,11 @@ def test_training_and_evaluation_are_shown_as_their_files_have_them(hostile_run:
     for (_, cells), (name, row) in zip(page.tables["evaluation-table"][1:], tasks.items(), strict=True):
         fields = [row[field] for field in ("items", "right", "score", "standard_error", "mean_nll")]
         assert cells == [name, *map(shown, fields), shown(len(row["shared_with_training"]))]
+    assert "made from hashes" in (run_dir / "report.html").read_text()
+    evaluation = _document(run_dir, "evaluation.json")
+    del evaluation["model"]["note"]  # as where a model was asked
+    (run_dir / "evaluation.json").write_text(json.dumps(evaluation))
+    assert Page.read(write_report(run_dir)).tables["evaluation-table"] == page.tables["evaluation-table"]
     told = {name: page.facts[name] for name in ("steps", "first_loss", "last_loss")}
     assert told == {"steps": "3", "first_loss": shown(losses[0]), "last_loss": shown(losses[-1])}
 
