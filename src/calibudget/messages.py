@@ -15,10 +15,7 @@ _LONGEST_WORD: Final = 1000
 def counted(number: int, noun: str, plural: str | None = None) -> str:
     """A number and what it counts: "1 record", "2,000 records".
 
-    Args:
-        number: how many.
-        noun: what, in the singular; words may stand before the noun ("calibration record").
-        plural: more than one of them, where an "s" doesn't make it.
+    Words may stand before the noun ("calibration record"); `plural` is for nouns that take no "s".
     """
     return f"{number:,} {noun if number == 1 else plural or noun + 's'}"
 
@@ -35,11 +32,7 @@ def shown(value: object, form: Callable[[object], str] = repr) -> str:
 def printable(text: str, kept: str = "") -> str:
     """The text with what a terminal would act on, or a reader couldn't see, written out: a file's name draws no line.
 
-    The end of a word of more than 1,000 characters is left out.
-
-    Args:
-        text: a line for people.
-        kept: characters that stay, such as line ends.
+    The end of a word of more than 1,000 characters is left out. Characters that are `kept` stay, such as line ends.
     """
     if len(text) > _LONGEST_WORD:
         text = re.sub(r"\S+", _shortened, text)
@@ -58,13 +51,13 @@ def first_of(names: Sequence[str], most: int = 8) -> str:
     return ", ".join(names[:most]) + more
 
 
-def meant(name: object, known: Iterable[str]) -> str:
-    """What an unknown name may have been meant for: the nearest that there is, or a few of them."""
+def meant(name: object, known: Iterable[str], most: int = 8) -> str:
+    """What an unknown name may have been meant for: the nearest that there is, or so many of them."""
     names = sorted(known)
-    nearest = get_close_matches(str(name), names, n=1)
+    nearest = get_close_matches(str(name), names, n=1, cutoff=0.7)  # below, 'precision' means 'epsilon'
     if nearest:
         return f"did you mean {nearest[0]!r}?"
-    return f"there are {first_of([*map(repr, names)])}"
+    return f"there are {first_of([*map(repr, names)], most)}"
 
 
 def redacted(text: str) -> str:
@@ -86,9 +79,7 @@ _SECRETS: Final = re.compile(
 def fault(kind: str, context: Mapping[str, object]) -> str | None:
     """What is wrong with a field, by the kind of a validation's finding; None for a kind that has no words here.
 
-    Args:
-        kind: pydantic's name of it.
-        context: the numbers that belong to it, pydantic's `ctx`.
+    `context` holds the numbers that belong to it, pydantic's `ctx`.
     """
     if kind == "value_error":  # a rule of our own, in its own words
         return str(context["error"])

@@ -108,12 +108,8 @@ class Pool:
         else:
             self._start = lambda place: _Process(name, _environment(device, gpus, place, workers))
         self._first = None if first is None else first(device)
-        self._on_first_reply, self._attempts, self._refusal, self._patience = (
-            on_first_reply,
-            attempts,
-            refusal,
-            patience,
-        )
+        self._on_first_reply, self._refusal = on_first_reply, refusal
+        self._attempts, self._patience = attempts, patience
         self._changed = threading.Condition(threading.RLock())
         self._waiting: deque[_Job] = deque()
         self._at_work: dict[int, _Job] = {}
@@ -141,14 +137,10 @@ class Pool:
     def submit(self, request: Callable[[], Request] | None, *, folder: Path | None = None) -> Future[Reply]:
         """Have a job done.
 
-        Args:
-            request: makes the request when a worker is free for it; None asks for a worker's first reply.
-            folder: where a file goes that the worker makes. The request that the handler gets names one as `folder`,
-                and the reply the file as `path`.
-
-        Returns:
-            The reply to come. It raises what the handler raised, what `Pool` says of workers that can't be had, and
-            `EndedError` where the job ended as many workers as it may.
+        The request is made when a worker is free for it; None asks for a worker's first reply. A file that the worker
+        makes goes into `folder`, which the handler's request names likewise, and the reply names the file as `path`.
+        The reply raises what the handler raised, what `Pool` says of workers that can't be had, and `EndedError` where
+        the job ended as many workers as it may.
         """
         job = _Job(request=request, folder=folder)
         with self._changed:

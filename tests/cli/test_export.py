@@ -21,7 +21,7 @@ def test_a_hand_over_tells_what_is_taught_and_what_starts_it(two_fruits: Path, t
 @pytest.mark.parametrize(
     ("trainer", "more", "said"),
     [
-        ("axolotI", [], "did you mean axolotl?"),
+        ("axolotI", [], "did you mean 'axolotl'?"),
         ("trl", ["--push", "me/rows"], "--push belongs to --for huggingface"),
         ("huggingface", ["--push", "me/rows"], "no token is set"),
         ("megatron", ["--check"], "Megatron has no loader"),

@@ -32,8 +32,8 @@ TRAINED = [name for name, trainer in TRAINERS.items() if trainer.trains]
 def taught(two_fruits: Path) -> Any:
     """Ids and labels as scoring encodes the records that the rows' originals make."""
     recipe = recipe_of_run(two_fruits)
-    makers = {spec.label: RecordMaker(spec) for spec in (*recipe.source_specs(), recipe.companion_spec())}  # type: ignore[arg-type, union-attr]
-    records = [makers[row["source"]](row["original"]) for row in read_train(two_fruits / "train.jsonl")]  # type: ignore[arg-type]
+    makers = {label: RecordMaker(spec) for label, spec in recipe.all_specs.items()}
+    records = [makers[str(row["source"])](row["original"]) for row in read_train(two_fruits / "train.jsonl")]  # type: ignore[arg-type]
     encoded = Encoder(recipe.template, load_tokenizer(recipe.model)).encode_all(records)  # type: ignore[arg-type]
     return [
         ([*one.prompt_ids, *one.response_ids], [-100] * len(one.prompt_ids) + list(one.response_ids)) for one in encoded

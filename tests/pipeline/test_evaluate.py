@@ -194,7 +194,7 @@ def test_another_model_than_the_one_that_scored_is_found(directory: Path) -> Non
     write_scores(directory / "scores.parquet", scores.scores, error=scores.error, provenance={"model": model})
     for other, expected in ((model, []), (model | {"sha256": "b" * 64, "device": "cuda"}, ["model.sha256"])):
         restate(directory, model=other)
-        check_evaluation(found := Findings(directory), directory, read_splits(directory / "splits.parquet"))
+        check_evaluation(found := Findings(directory), read_splits(directory / "splits.parquet"))
         assert [one.field for one in found.differences] == expected
 
 

@@ -24,7 +24,7 @@ def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def drafted(folder: Path) -> tuple[str, dict[str, dict[str, Any]], dict[str, Any]]:
-    text = draft_recipe(folder)
+    text = draft_recipe(folder).text
     fields = yaml.safe_load(text)
     return text, fields["sources"], fields.get("hygiene", {}).get("evaluation", {})
 
@@ -42,9 +42,9 @@ def test_conversations_are_rendered_by_the_chat_template(tmp_path: Path, field: 
     names = ("role", "content") if field == "messages" else ("from", "value")
     turns = [dict(zip(names, turn, strict=True)) for turn in (("user", "How?"), ("assistant", "So."))]
     write(tmp_path / "talk.jsonl", [{field: [{**turns[0], names[1]: f"How {n}?"}, turns[1]]} for n in range(40)])
-    assert yaml.safe_load(draft_recipe(tmp_path))["template"] == "chat"
+    assert yaml.safe_load(draft_recipe(tmp_path).text)["template"] == "chat"
     write(tmp_path / "pairs.jsonl", PAIRS)
-    assert yaml.safe_load(draft_recipe(tmp_path))["template"] == "alpaca"
+    assert yaml.safe_load(draft_recipe(tmp_path).text)["template"] == "alpaca"
 
 
 def test_what_cannot_be_read_is_a_comment_with_its_reason(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_budget_and_floor_leave_the_policy_something_to_choose(
 ) -> None:
     for name in "ab":
         write(tmp_path / f"{name}.jsonl", [{"prompt": f"{name} {n}?", "completion": "x"} for n in range(rows)])
-    fields = yaml.safe_load(draft_recipe(tmp_path))
+    fields = yaml.safe_load(draft_recipe(tmp_path).text)
     assert (fields["budget"], fields["floor"]) == (2 * share, floor)
 
 
@@ -108,7 +108,7 @@ def test_names_stay_within_their_comments_and_tiny_files_are_left_out(tmp_path: 
     folder.mkdir()
     write(folder / "good.jsonl", PAIRS)
     write(folder / "tiny.jsonl", PAIRS[:2])
-    text = draft_recipe(folder, written_to=tmp_path / "r\nbudget: 3.yaml")
+    text = draft_recipe(folder, written_to=tmp_path / "r\nbudget: 3.yaml").text
     fields = yaml.safe_load(text)
     assert ("engine" in fields, set(fields["sources"]), Path(fields["data_dir"])) == (False, {"good"}, folder)
     assert "# left out: it holds 2 different records" in text
@@ -125,7 +125,7 @@ def test_what_is_written_can_run_whatever_the_files_are_called(tmp_path: Path) -
     for number, name in enumerate((*names, "x.test.jsonl", "b/x.test.jsonl", ".git/old.jsonl")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         write(tmp_path / name, [{"prompt": f"{number}, {row}?", "completion": "x"} for row in range(7 + number)])
-    (tmp_path / "recipe.yaml").write_text(draft_recipe(tmp_path))
+    (tmp_path / "recipe.yaml").write_text(draft_recipe(tmp_path).text)
     recipe = load_recipe(tmp_path / "recipe.yaml", ["engine=fake", f"data_dir={tmp_path}"])
     assert sorted(source.path[0] for source in recipe.sources.values()) == sorted(names)  # type: ignore[index]
     assert len(recipe.hygiene.evaluation) == 2

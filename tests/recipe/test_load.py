@@ -202,7 +202,7 @@ def test_refusals_name_file_line_and_field(tmp_path: Path, subtests: pytest.Subt
     ]:
         with subtests.test(text=text, where=where):
             if where is None:
-                assert load_recipe(write(tmp_path, text)).companion_spec() is not None
+                assert load_recipe(write(tmp_path, text)).companion_spec is not None
             else:
                 assert where in refusal(tmp_path, text)
 

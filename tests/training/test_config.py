@@ -40,8 +40,11 @@ def test_values_out_of_range_are_refused_by_name(subtests: pytest.Subtests) -> N
 
 def test_other_plain_values_are_refused_by_name(subtests: pytest.Subtests) -> None:
     cases: list[Any] = [
-        ({"rnak": 8}, "^rnak: no option of training; did you mean rank\\?$"),
-        ({"precision": "float32"}, "^precision: no option of training; there are batch_size, beta1, .*weight_decay$"),
+        ({"rnak": 8}, "^rnak: no option of training; did you mean 'rank'\\?$"),
+        (
+            {"precision": "float32"},
+            "^precision: no option of training; there are 'batch_size', 'beta1', .*'weight_decay'$",
+        ),
         ({"rank": "8"}, "^rank: must be an integer$"),
         ({"rank": -1}, "rank: must be at least 1"),
         ({"report_to": ["wandbb"]}, "report_to"),
@@ -54,5 +57,5 @@ def test_other_plain_values_are_refused_by_name(subtests: pytest.Subtests) -> No
 
 
 def test_an_unknown_option_may_have_meant_one_that_stands_elsewhere() -> None:
-    with pytest.raises(TrainingError, match=r"^dtyp: no option of training; did you mean dtype\?$"):
+    with pytest.raises(TrainingError, match=r"^dtyp: no option of training; did you mean 'dtype'\?$"):
         parse_options(TrainingConfig, {"dtyp": "float32"}, elsewhere=["dtype"])

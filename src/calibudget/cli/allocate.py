@@ -22,7 +22,7 @@ from calibudget.cli.options import (
     Verdict,
     Weights,
     amount,
-    listed,
+    comma_separated,
     mapping,
     named_amounts,
     named_integers,
@@ -195,7 +195,7 @@ def whatif(
     from calibudget.records import Exponents
 
     asked, least = _asked(statistics, budget[0] if budget else None, floor[0] if floor else None)
-    budgets = [whole_number(text, "--budget") for text in listed(budget or [asked])]
+    budgets = [whole_number(text, "--budget") for text in comma_separated(budget or [asked])]
     request, pools = request_from_files(
         policy,
         statistics=statistics,
@@ -215,7 +215,7 @@ def whatif(
         request,
         pools,
         budgets=budgets,
-        floors=[amount(text) for text in listed(floor or [least])],
+        floors=[amount(text) for text in comma_separated(floor or [least])],
         exponents=[
             Exponents(need=need, availability=availability, reliability=reliability)
             for need in numbers(need_exponent, "--need-exponent")

@@ -15,17 +15,19 @@ if TYPE_CHECKING:
     from calibudget.export.handover import Exported
     from calibudget.export.trainers import Trainer
 
+ForTrainer = Annotated[
+    str,
+    typer.Option(
+        "--for",
+        help="The trainer: trl, llamafactory, axolotl, ms-swift, unsloth, open-instruct, torchtune, megatron, "
+        "huggingface or croissant.",
+    ),
+]
+
 
 def export(
     run_dir: Annotated[Path, typer.Argument(metavar="RUN_DIR", help="A finished run directory.")],
-    trainer: Annotated[
-        str,
-        typer.Option(
-            "--for",
-            help="The trainer: trl, llamafactory, axolotl, ms-swift, unsloth, open-instruct, torchtune, megatron, "
-            "huggingface or croissant.",
-        ),
-    ],
+    trainer: ForTrainer,
     output_dir: Annotated[Path, typer.Option(help="A new or empty folder for the trainer's files.")],
     options: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Training options, e.g. rank=64 epochs=1.")

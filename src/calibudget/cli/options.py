@@ -150,7 +150,7 @@ def mapping(given: str | None, option: str) -> dict[str, object] | None:
     return read_mapping(given, option)
 
 
-def listed(texts: Sequence[str]) -> list[str]:
+def comma_separated(texts: Sequence[str]) -> list[str]:
     """The items of a repeatable option whose values may be comma lists."""
     items = [item.strip() for text in texts for item in text.split(",")]
     if not all(items):
@@ -161,7 +161,7 @@ def listed(texts: Sequence[str]) -> list[str]:
 def numbers(texts: Sequence[str], option: str) -> list[float]:
     """The numbers of a repeatable option whose values may be comma lists."""
     try:
-        return [float(item) for item in listed(texts)]
+        return [float(item) for item in comma_separated(texts)]
     except ValueError as error:
         raise InputError(f"{option}: {error}") from error
 

@@ -26,7 +26,7 @@ def init(
 
     if str(output) != "-":
         check_no_run(output.parent)
-    text = draft_recipe(data_dir, written_to=None if str(output) == "-" else output)
+    text, left_out = draft_recipe(data_dir, written_to=None if str(output) == "-" else output)
     if str(output) == "-":
         typer.echo(text, nl=False)
         return
@@ -36,7 +36,6 @@ def init(
     if not schema.exists():
         write_atomic(schema, as_text("recipe").encode())
     write_atomic(output, f"# yaml-language-server: $schema={printable(schema.name)}\n{text}".encode())
-    left_out = sum("# left out: " in line for line in text.splitlines())
     told = f"; {counted(left_out, 'file')} left out, with the reason" if left_out else ""
     typer.echo(f"{output} written, and {schema.name} for editors{told}; look it over, then: calibudget run {output}")
 

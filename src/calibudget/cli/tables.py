@@ -19,6 +19,7 @@ from calibudget.messages import counted, first_of, printable
 from calibudget.records import AllocationPlan, Exponents, Score, Selection, Statistics, Unit
 from calibudget.store.artefacts import ALLOCATION
 from calibudget.store.canonical import canonical_json
+from calibudget.store.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:
     from calibudget.allocation.stability import WhatIf
@@ -56,7 +57,7 @@ def print_run(result: RunResult, *, as_json: bool) -> None:
     if result.train_set:  # a run of an earlier version doesn't say
         end = result.train_set["end"]
         print_line(f"taught      {result.train_set['taught']}" + (f", up to {end}" if end else ""))
-    print_line(f"evidence    {result.directory / 'manifest.json'}")
+    print_line(f"evidence    {result.directory / MANIFEST_NAME}")
     print_line(f"selected    sha256 {result.selected_sha256}")
 
 
@@ -275,9 +276,7 @@ def _is_short(rows: Sequence[object]) -> bool:
 def print_table(table: Table, *, folds: bool = False) -> None:
     """A table on stdout, whole: on a terminal too narrow for it without its frame, and if need be wider than that.
 
-    Args:
-        table: the table.
-        folds: whether it is one of words, whose lines may be folded instead.
+    One that `folds` is of words, whose lines may be folded instead.
     """
     out = _console()
     if not folds and _width(out, table) > out.width:

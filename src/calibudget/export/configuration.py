@@ -24,10 +24,6 @@ _TUNE_MLP: Final = {"gate_proj", "up_proj", "down_proj"}
 def configuration(trainer: str, job: Job) -> dict[str, bytes]:
     """The configuration's files by name.
 
-    Args:
-        trainer: name of a trainer that trains.
-        job: what it is to train.
-
     Raises:
         TrainingError: the trainer knows no such model or layers.
     """

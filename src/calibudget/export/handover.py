@@ -24,7 +24,7 @@ from calibudget.pipeline.training_options import training_libraries, training_op
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.schema import Recipe
 from calibudget.store.canonical import canonical_json
-from calibudget.store.files import directory_lock, write_atomic
+from calibudget.store.files import directory_lock, make_directory, write_atomic
 from calibudget.store.manifest import Manifest
 from calibudget.store.sums import file_digest
 from calibudget.store.train_set import copy_train, read_train
@@ -326,14 +326,13 @@ def _new_folder(output: Path) -> Iterator[Path]:
         ArtefactError: nothing can be written beside it.
     """
     parent = output.resolve().parent
-    made = [path for path in (parent, *parent.parents) if not path.exists()]
     name = sha256(output.resolve().name.encode(errors="surrogateescape")).hexdigest()[:16]
     held = parent / f".calibudget-{name}.tmp"  # the same for the same output, so what a killed writer left goes
     folder = held / "files"
     if held.is_symlink():
         raise ArtefactError(f"{held}: is a link, which isn't ours to follow; remove it, or name another folder")
     try:
-        held.mkdir(parents=True, exist_ok=True)
+        made = make_directory(held)
     except OSError as error:
         raise ArtefactError(f"{output}: can't be made: {error.strerror or error}; name another folder") from error
     with directory_lock(held):
@@ -344,13 +343,11 @@ def _new_folder(output: Path) -> Iterator[Path]:
             with suppress(FileNotFoundError):
                 output.rmdir()
             folder.rename(output)
+        finally:
             shutil.rmtree(held, ignore_errors=True)
-        except BaseException:
-            shutil.rmtree(held, ignore_errors=True)
-            with suppress(OSError):
-                for path in made:
+            with suppress(OSError):  # folders that were made for nothing
+                for path in made[1:]:
                     path.rmdir()
-            raise
 
 
 def check_push(repository: str | None, trainer: str) -> None:

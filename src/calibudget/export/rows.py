@@ -77,11 +77,6 @@ def write_blend(folder: Path, rows: Sequence[tuple[TrainingExample, str, str]], 
     `output`. `blend.json` has counts, weights and tokens, `blend.txt` the arguments of `--data-path`: its samples are
     sequences of one length, cut out of the tokens end to end, so sources weigh there by their tokens, and each row is
     seen as often as any other.
-
-    Args:
-        folder: where they go.
-        rows: each row as token ids, and its prompt and completion as text.
-        epochs: how often each row is to be seen.
     """
     by_source: dict[str, list[tuple[TrainingExample, str, str]]] = {}
     for row in rows:

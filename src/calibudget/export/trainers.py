@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, Literal
 
 from calibudget.errors import InputError
+from calibudget.messages import meant
 from calibudget.training.config import TrainingConfig
 
 #: How the rows are written: as token ids with labels (Parquet, a saved data set, or ms-swift's messages of token ids),
@@ -109,9 +109,7 @@ def trainer_named(name: str) -> Trainer:
     """The trainer of that name."""
     if name in TRAINERS:
         return TRAINERS[name]
-    nearest = get_close_matches(name, TRAINERS, n=1, cutoff=0.6)
-    proposed = f"did you mean {nearest[0]}?" if nearest else f"known are {', '.join(TRAINERS)}"
-    raise InputError(f"--for {name!r}: no such trainer; {proposed}")
+    raise InputError(f"--for {name!r}: no such trainer; {meant(name, TRAINERS)}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

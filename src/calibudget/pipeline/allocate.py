@@ -16,7 +16,7 @@ from calibudget.allocation.utility import products
 from calibudget.errors import AllocationError, InputError, UnfedPolicyError
 from calibudget.messages import counted
 from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME
-from calibudget.pipeline.pools import Pools, listed_pools, pools_of_splits
+from calibudget.pipeline.pools import Pools, listed_pools, pools_of
 from calibudget.records import AllocationPlan, Statistics, Unit
 from calibudget.store.artefacts import ALLOCATION, STATISTICS, STATISTICS_NAME, statistics_sha256
 
@@ -30,11 +30,6 @@ def request_of(recipe: Recipe, pools: Pools, statistics: Statistics | None) -> A
     In a later round floors, caps and groups are what is left of the recipe's once the units spent are taken off: a
     source that has its floor already needs no more of it. A percentage is then one of all rounds' budgets together, or
     of the whole pool.
-
-    Args:
-        recipe: budget, floors, caps, weights and whatever else it says of the allocation.
-        pools: the candidates.
-        statistics: the calibration statistics, None where nothing is scored.
     """
     request = AllocationRequest(
         policy=recipe.policy,
@@ -106,14 +101,8 @@ def request_from_files(
 ) -> tuple[AllocationRequest, Pools | None]:
     """A request whose pool sizes and signals come from files or from sizes, and the candidates where they are known.
 
-    Args:
-        policy: a name of `POLICIES`.
-        statistics: a `statistics.json`, a directory with one, or None. Its pool sizes count examples.
-        sizes: pool sizes in the unit, where no file tells them.
-        splits: a `splits.parquet`, which holds the candidates; its token counts tell the sizes in tokens.
-        unit: what budget, floors, caps and sizes count: "examples" or "tokens".
-        max_repeats: how often each candidate may be drawn; it multiplies the pools.
-        fields: the other fields of `AllocationRequest`.
+    Sizes are in the unit; a statistics file's count examples, and the token counts of a `splits.parquet` tell those in
+    tokens. `fields` are the other fields of `AllocationRequest`.
 
     Raises:
         InputError: pool sizes that nothing tells or that two things tell, or splits of other pools.
@@ -165,7 +154,7 @@ def request_of_run(directory: Path) -> tuple[AllocationRequest, Pools]:
 
     recipe = recipe_of_run(directory)
     ledger = ROUNDS.read(directory / ROUNDS_NAME) if recipe.rounds is not None else None
-    pools = pools_of_splits(recipe, read_splits(directory / SPLITS_NAME), ledger)
+    pools = pools_of(recipe, read_splits(directory / SPLITS_NAME).sources, ledger)
     path = directory / STATISTICS_NAME
     return request_of(recipe, pools, STATISTICS.read(path) if path.exists() else None), pools
 

@@ -16,11 +16,11 @@ def calibration_items(recipe: Recipe, splits: Iterable[Split]) -> list[Calibrati
 
     Only the error rule `nll+wrong` asks for answers; under the others none is generated.
     """
-    unasked = AnswerSpec(kind="none")
     asks = recipe.error == "nll+wrong"
-    answers = {spec.label: spec.answers if asks else unasked for spec in recipe.source_specs()}
     return [
-        CalibrationItem(record=record, answer=answers[split.source]) for split in splits for record in split.calibration
+        CalibrationItem(record=record, answer=recipe.specs[split.source].answers if asks else AnswerSpec(kind="none"))
+        for split in splits
+        for record in split.calibration
     ]
 
 

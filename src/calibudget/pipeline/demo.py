@@ -57,11 +57,6 @@ def demo(output_dir: str | Path, *, model: str = EMBEDDED, progress: Progress = 
 
     A demo that was interrupted goes on where it stopped; one that is finished is shown again.
 
-    Args:
-        output_dir: where everything goes.
-        model: `embedded`, a hub id, a directory of safetensors or a .gguf file.
-        progress: told how far it is.
-
     Raises:
         DependencyError: packages are missing; the message has a line that installs each.
         ArtefactError: the directory holds the demo of another model.

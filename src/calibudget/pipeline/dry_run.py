@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from calibudget.pipeline.calibration import calibration_items
-from calibudget.pipeline.inputs import run_of
-from calibudget.pipeline.prepare import Prepared, prepare
+from calibudget.pipeline.inputs import Run
+from calibudget.pipeline.prepare import Prepared, prepare, with_tokens
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.score import check_scorer, read_given, scorer_for
-from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe.schema import Recipe
 from calibudget.records import Unit
 from calibudget.scoring.measure import measure_all
@@ -81,12 +80,6 @@ def dry_run(
 ) -> DryRun:
     """Read the sources, check that the budget can be met, and time one batch of scoring.
 
-    Args:
-        recipe: what would be run.
-        scores: scores made elsewhere, instead of a model.
-        verdict: what says in their logs that an answer is right.
-        progress: told how far reading is.
-
     Raises:
         InputError: whatever `run` would refuse before its first artefact.
     """
@@ -95,8 +88,8 @@ def dry_run(
     if needs_scores:
         check_scorer(recipe)
     prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
-    run, floors = run_of(recipe, prepared)
-    sizes = run.pools.sizes
+    run = Run(recipe=recipe, prepared=prepared)
+    floors, sizes = run.floors(), run.pools.sizes
     if given is not None:
         given.check(prepared.splits)
     tokens: dict[str, int] = {}

@@ -1,4 +1,7 @@
-"""Whether records can be encoded as training will encode them: told before a run is verified, not by `train`."""
+"""Records as training will encode them: whether they can be, told before a run is verified, and their tokens.
+
+Tokens are what a token budget is spent in.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from calibudget.sources.duplicates import Resolved
 from calibudget.sources.identity import digests
 from calibudget.sources.index import Skips, add_skips
 from calibudget.sources.source import SourceRead
+from calibudget.store.splits import TokenCount
 
 if TYPE_CHECKING:
     from calibudget.lm.encoding import Encoder, Template
@@ -123,10 +127,7 @@ def check_encodable(
 ) -> None:
     """Refuse records, drawn or held out, that `train` or `evaluate` would refuse, as far as what is at hand can tell.
 
-    Args:
-        recipe: its model, template and layout say how records are rendered.
-        records: the records.
-        place_of: where one stands, in words, None where that isn't known.
+    `place_of` says in words where a record stands, None where that isn't known.
 
     Raises:
         ScoringError: the first such record is named, with its file and line, and the way out.
@@ -171,3 +172,55 @@ def _lengths(check: _Check, records: Sequence[Record]) -> Iterator[tuple[Record,
             yield from _lengths(check, part)
         if not half:
             yield records[0], error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenCounter:
+    """How records are counted.
+
+    Attributes:
+        count: prompt and response tokens of each record, the end token included, after truncation; raises a
+            ScoringError that names a record which can't be encoded.
+        tokenizer_sha256: digest of the tokenizer's serial form, None where words are counted.
+    """
+
+    count: Callable[[Sequence[Record]], list[TokenCount]]
+    tokenizer_sha256: str | None = None
+
+
+def token_counter(recipe: Recipe) -> TokenCounter:
+    """The counter that a recipe's engine, model, template and maximal length ask for; no weights are loaded."""
+    if recipe.engine == "fake":
+        return TokenCounter(count=lambda records: [_words(record, recipe.max_length) for record in records])
+    from calibudget.lm.encoding import Encoder
+    from calibudget.lm.loading import load_tokenizer, tokenizer_digest
+
+    tokenizer = load_tokenizer(recipe.model or "")
+    encoder = Encoder(recipe.template, tokenizer, recipe.max_length)
+
+    def count(records: Sequence[Record]) -> list[TokenCount]:
+        encoded = encoder.encode_all(records)
+        return [TokenCount(prompt=len(one.prompt_ids), response=len(one.response_ids)) for one in encoded]
+
+    return TokenCounter(count=count, tokenizer_sha256=tokenizer_digest(tokenizer))
+
+
+def _words(record: Record, max_length: int | None) -> TokenCount:
+    """The words of all turns of the prompt, those of the response and one for its end, cut to a maximal length."""
+    prompt = sum(len(turn.content.split()) for turn in record.prompt)
+    response = len(record.completion.split()) + 1
+    if max_length is not None:
+        response = min(response, max_length - prompt)
+    if response < 1:
+        raise ScoringError(
+            f"{record.name}: its prompt of {prompt} words leaves no room "
+            f"within max_length {max_length}; raise max_length or leave the record out"
+        )
+    return TokenCount(prompt=prompt, response=response)
+
+
+def counted_by(recipe: Recipe) -> dict[str, object] | None:
+    """What a recipe says of how tokens are counted, as the manifest has it; None where it counts examples."""
+    if recipe.unit == "examples":
+        return None
+    return {"engine": recipe.scorer, "template": recipe.template, "max_length": recipe.max_length}

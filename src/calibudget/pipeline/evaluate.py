@@ -146,10 +146,11 @@ def evaluate(
         if resolved(output) != resolved(Path(target)):
             check_no_run(output)
         check_writable(output)
+    engine = engine or Generation()
     if shared is None:
-        check_subject(subject, engine or Generation())
+        check_subject(subject, engine)
     plan = _plan(asking, subject, shared, progress)
-    scored = scorers_of(subject, engine or Generation(), shared, progress)
+    scored = scorers_of(subject, engine, shared, progress)
     return {one.name: _evaluate_one(plan, one, subject.output / one.name, progress, resume=resume) for one in scored}
 
 
@@ -174,12 +175,13 @@ class _Plan(NamedTuple):
 def _plan(asking: EvaluationRequest, subject: Subject, shared: Shared | None, progress: Progress) -> _Plan:
     """Read everything and refuse what can't be done, before a model is loaded."""
     train = asking.train or subject.train
-    benchmarks = benchmarks_of(asking, shared, progress, run_dir=None if train is None else train.absolute().parent)
+    folder = None if train is None else train.absolute().parent
+    benchmarks = benchmarks_of(asking, shared, progress, run_dir=folder)
     panels = dict(PANELS)
     if HELD_OUT in asking.tasks:
         panels[HELD_OUT] = tuple(one.name for one in benchmarks if one.name.startswith(HELD_OUT))
-    beside = None if train is None else train.absolute().parent / SPLITS_NAME
-    splits = beside if beside is not None and beside.is_file() else None  # a training set may lie by itself
+    lies_by_itself = folder is None or not (folder / SPLITS_NAME).is_file()
+    splits = None if folder is None or lies_by_itself else folder / SPLITS_NAME
     prompts = frozenset() if train is None else _prompts_of(train)
     trained = {one.name: shared_items(one, prompts) for one in benchmarks}
     calibration = None
@@ -189,8 +191,7 @@ def _plan(asking: EvaluationRequest, subject: Subject, shared: Shared | None, pr
     if asking.strict:
         _refuse_shared(trained, f"prompts are in the training set {train}", "train without them")
         advice = "name the task's file under `hygiene: evaluation` of the recipe"
-        place = splits and splits.parent
-        _refuse_shared(calibration or {}, f"items are calibration records of {place}", advice)
+        _refuse_shared(calibration or {}, f"items are calibration records of {folder}", advice)
     judge = open_judge(benchmarks, defer_code=asking.defer_code)
     training_set = None
     if train is not None:  # the run's own by its name, which `verify` compares; another with its folder
@@ -261,11 +262,7 @@ def benchmarks_of(
 ) -> list[Benchmark]:
     """The tasks' items, or the part of them that is asked.
 
-    Args:
-        asking: the tasks.
-        shared: keeps benchmarks that were read.
-        progress: told of each task.
-        run_dir: the run whose own records may be asked; without one they are left out.
+    `run_dir` is the run whose own records may be asked; without one they are left out.
     """
     wanted = expand_tasks(asking.tasks)
     if asking.likelihood:
@@ -349,10 +346,7 @@ def versions_of(packages: Iterable[str]) -> dict[str, str]:
 def rejudge(directory: Path, asking: EvaluationRequest, *, progress: Progress = silent) -> Evaluation:
     """Judge an evaluation's texts anew, no model needed: code that was deferred, or by this version's parsers.
 
-    Args:
-        directory: where `evaluation.json` and `predictions.parquet` lie; both are written again.
-        asking: only `data_dir`, `defer_code` and files named in `tasks` are used.
-        progress: told of each task.
+    Of `asking` only `data_dir`, `defer_code` and files named in `tasks` are used; both files are written again.
 
     Raises:
         ArtefactError, DataError, DependencyError: a file, an item or a checker is missing.

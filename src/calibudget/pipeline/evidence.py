@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -18,7 +18,7 @@ from calibudget.pipeline.rendering import rendering, taught
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.recipe.load import resolved_fields
 from calibudget.recipe.schema import Recipe
-from calibudget.records import AllocationPlan, Score, Selection, SourceAllocation, Split, Statistics
+from calibudget.records import AllocationPlan, Score, Selection, SourceAllocation, Statistics
 from calibudget.sources.hygiene.artefact import HYGIENE_NAME
 from calibudget.store.artefacts import (
     ALLOCATION_NAME,
@@ -41,7 +41,7 @@ from calibudget.store.manifest import (
 )
 from calibudget.store.scores import SCORES_NAME, ScoreFile, scores_sha256
 from calibudget.store.selector import SELECTOR_NAME
-from calibudget.store.splits import SPLITS_NAME
+from calibudget.store.splits import SPLITS_NAME, SourceIds
 from calibudget.store.sums import file_digest
 from calibudget.store.train_set import HELD_OUT_NAME, train_files
 from calibudget.tasks.answers import PARSER_VERSION
@@ -66,8 +66,8 @@ def make_manifest(
     for score in made.scores if made is not None else ():
         scores.setdefault(score.source, []).append(score)
     sources = {
-        label: _source(label, split, prepared, plan, statistics, scores.get(label), digests.sources[label])
-        for label, split in prepared.splits.items()
+        label: _source(label, ids, prepared, plan, statistics, scores.get(label), digests.sources[label])
+        for label, ids in prepared.ids.items()
     }
     for label, tokens in token_evidence(run.pools, prepared.pool_sizes, plan, digests).items():
         sources[label] = replace(sources[label], tokens=tokens)
@@ -127,18 +127,15 @@ def selection_evidence(digest: SelectionDigest) -> SelectionEvidence:
     )
 
 
-def splits_evidence(
-    calibration: Iterable[str], candidates: Sequence[str], evaluation: Sequence[str] = ()
-) -> dict[str, Any]:
+def splits_evidence(ids: SourceIds) -> dict[str, Any]:
     """What the manifest keeps of a source's split, by field; None for an evaluation split that there isn't."""
-    ids = list(calibration)
     return {
-        "calibration_size": len(ids),
-        "pool_size": len(candidates),
-        "calibration_sha256": ids_sha256(ids),
-        "candidates_sha256": ids_sha256(candidates),
-        "evaluation_size": len(evaluation) or None,
-        "evaluation_sha256": ids_sha256(evaluation) if evaluation else None,
+        "calibration_size": len(ids.calibration),
+        "pool_size": len(ids.candidates),
+        "calibration_sha256": ids_sha256(ids.calibration),
+        "candidates_sha256": ids_sha256(ids.candidates),
+        "evaluation_size": len(ids.evaluation) or None,
+        "evaluation_sha256": ids_sha256(ids.evaluation) if ids.evaluation else None,
     }
 
 
@@ -167,7 +164,7 @@ def token_evidence(
 
 def _source(
     label: str,
-    split: Split,
+    ids: SourceIds,
     prepared: Prepared,
     plan: AllocationPlan,
     statistics: Statistics | None,
@@ -176,11 +173,7 @@ def _source(
 ) -> SourceEvidence:
     return SourceEvidence(
         **read_evidence(label, prepared),
-        **splits_evidence(
-            (record.record_id for record in split.calibration),
-            split.candidate_ids,
-            [record.record_id for record in split.evaluation],
-        ),
+        **splits_evidence(ids),
         **quota_evidence(plan.sources[label]),
         scores_sha256=None if scores is None else scores_sha256(scores),
         bootstrap_sd=None if statistics is None else statistics.sources[label].bootstrap_sd,

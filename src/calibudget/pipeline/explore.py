@@ -70,11 +70,8 @@ def audit(
 ) -> StabilityAudit:
     """The paper's stability audit (3.4), policy by policy.
 
-    Args:
-        measured: statistics of calibration splits that were drawn independently from the same sources.
-        request: everything else of the allocation; policy, pool sizes and statistics are put in its place.
-        policies: which to audit; without any, those that need statistics and that these can feed.
-        max_repeats: how often each candidate may be drawn; it multiplies the pools.
+    The splits were drawn independently from the same sources. The request says everything but policy, pool sizes and
+    statistics; without policies those are audited that need statistics and that these can feed.
 
     Raises:
         InputError: other sources in one of the splits, fewer than two splits, or an allocation that can't be met.

@@ -72,10 +72,9 @@ def look(
     sets = _checked(sources)  # the companion set comes last, so that it is compared with them and they not with it
     texts = {label: Texts.of(source) for label, source in sources.items()}
     exams = {f"evaluation {name}": Texts.of(source) for name, source in evaluation.items()}
-    companion_spec = recipe.companion_spec()
-    if companion is not None and companion_spec is not None:
-        sets[COMPANION] = checked_records(companion_spec.name, companion.records)
-        texts[COMPANION] = Texts(records=lambda: companion.records, spec=companion_spec, files=companion.files)
+    if companion is not None and recipe.companion_spec is not None:
+        sets[COMPANION] = checked_records(recipe.companion_spec.name, companion.records)
+        texts[COMPANION] = Texts(records=lambda: companion.records, spec=recipe.companion_spec, files=companion.files)
     prompts, repeated = shared_prompts(_parts(sets), _parts(_checked(evaluation)))
     found_by: Mapping[str, Mapping[str, Mapping[str, Matches]]] = {
         "evaluation_prompts": prompts,

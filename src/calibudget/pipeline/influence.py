@@ -146,17 +146,8 @@ def influence(
     """Score every candidate of a recipe by its influence on each source's calibration split.
 
     What is there already is kept: a finished warm-up, finished shards, and finished chunks of an unfinished shard.
-
-    Args:
-        recipe: its sources, model, template, seeds and calibration splits are used.
-        output_dir: where the warm-up, the shards and the merged scores go.
-        config: what the scores depend on.
-        execution: how the model is run.
-        only: which shards to score, from 0; all by default. In several processes that were started together (torchrun)
-            each takes its share of them, and each returns the result.
-        run_dir: a run whose pool must be the same.
-        progress: told how far each shard is.
-        listener: told after each step of the warm-up.
+    `only` names the shards to score, from 0; all by default. Of several processes that were started together (torchrun)
+    each takes its share of them, and each returns the result. The pool must be that of `run_dir`, where one is named.
 
     Raises:
         RecipeError: nothing to calibrate on, no model, or an adapter that calibration puts on the model.

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, count, islice
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from calibudget.errors import DataError, InputError
 from calibudget.messages import counted, printable
@@ -85,7 +85,14 @@ class _Draft:
         return f"{' ' * indent}{named}", "; ".join(hints)
 
 
-def draft_recipe(data_dir: str | Path, *, written_to: Path | None = None) -> str:
+class DraftRecipe(NamedTuple):
+    """A recipe's text, and how many files it leaves out, each with the reason."""
+
+    text: str
+    left_out: int
+
+
+def draft_recipe(data_dir: str | Path, *, written_to: Path | None = None) -> DraftRecipe:
     """A commented recipe with one source for each training file below a folder whose rows can be read.
 
     A preset is named where the rows can be rendered by it (of long files, the first ones); what can't be used stands as
@@ -121,7 +128,8 @@ def draft_recipe(data_dir: str | Path, *, written_to: Path | None = None) -> str
         lines += opening if is_named else [("# Held-out files, none of which goes with a source above:", "")]
         lines += _aligned([one.line(4 if is_named else 0) for one in sets])
     # a folder's or file's name stays within its comment
-    return "".join(f"{text}  # {printable(told)}\n" if told else f"{text.rstrip()}\n" for text, told in lines)
+    text = "".join(f"{text}  # {printable(told)}\n" if told else f"{text.rstrip()}\n" for text, told in lines)
+    return DraftRecipe(text, sum(bool(one.reason) for one in (*drafts, *sets)))
 
 
 def _header(

@@ -66,12 +66,7 @@ def near_boundary(
     less, as the tolerance allows, or the other way round; so each source is raised and lowered against the rest and
     the plan made anew. To first order no other combination moves more.
 
-    Args:
-        recipe: its policy, budget and bounds.
-        pools: the candidates.
-        statistics: what the plan was made from.
-        plan: the plan whose quotas are judged.
-        tolerance: nats; means and bootstrap standard deviations move by no more than single NLLs do.
+    Means and bootstrap standard deviations move by no more than single NLLs do, so `tolerance` (nats) is theirs too.
     """
     moved: set[str] = set()
     for label in statistics.sources:

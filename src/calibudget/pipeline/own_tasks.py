@@ -36,10 +36,10 @@ def held_out_benchmarks(directory: Path) -> list[Benchmark]:
             "or name tasks (--tasks)"
         )
     recipe = recipe_of_run(directory)
-    answers = {spec.label: spec.answers for spec in recipe.source_specs()}
     items: dict[str, list[CalibrationItem]] = {}
     for _, record in records_again(recipe, path):
-        items.setdefault(record.source, []).append(CalibrationItem(record=record, answer=answers[record.source]))
+        item = CalibrationItem(record=record, answer=recipe.specs[record.source].answers)
+        items.setdefault(record.source, []).append(item)
     digest = file_digest(path)
     file = SourceFile(name=path.name, bytes=digest.bytes, sha256=digest.sha256)
     return [
@@ -58,4 +58,4 @@ def own_source(name: str, given: str) -> SourceSpec:
     fields = parse_document(given, words).value if given.lstrip().startswith("{") else {"path": given}
     recipe = {"budget": 0, "policy": "equal", "calibration": "none", "sources": {name: fields}}
     read = recipe_from_fields(recipe, parse_document("{}", words), base_dir=Path())
-    return replace(read.source_specs()[0], kind="task", only_split=read.sources[name].split is None)
+    return replace(read.specs[name], kind="task", only_split=read.sources[name].split is None)

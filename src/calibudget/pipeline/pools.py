@@ -15,9 +15,8 @@ from calibudget.selection.draw import draw_queues, draw_tokens, exposures, marke
 from calibudget.selection.selectors import UNIFORM, Mix, Scored, Uniform
 
 if TYPE_CHECKING:
-    from calibudget.pipeline.prepare import Prepared
     from calibudget.recipe.schema import Recipe
-    from calibudget.store.splits import SplitIds, TokenCount
+    from calibudget.store.splits import SourceIds, SplitIds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,54 +135,38 @@ class Pools:
         return limit
 
 
-def pools_of_run(recipe: Recipe, prepared: Prepared) -> Pools:
-    """The pools of sources that were just read."""
-    candidates = {label: split.candidate_ids for label, split in prepared.splits.items()}
-    counted = (prepared.tokens or {}) if recipe.unit == "tokens" else None
-    return _pools(candidates, counted, recipe.selection_seed, recipe.max_repeats, prepared.ledger)
+def pools_of(recipe: Recipe, ids: Mapping[str, SourceIds], ledger: Ledger | None) -> Pools:
+    """The pools of splits, after the rounds of a ledger."""
+    return _pools(ids, recipe.unit, recipe.selection_seed, recipe.max_repeats, ledger)
 
 
-def pools_of_splits(recipe: Recipe, splits: SplitIds, ledger: Ledger | None) -> Pools:
-    """The pools that a `splits.parquet` describes, after the rounds of a ledger."""
-    counted = {label: ids.tokens for label, ids in splits.sources.items()} if recipe.unit == "tokens" else None
-    candidates = {label: ids.candidates for label, ids in splits.sources.items()}
-    return _pools(candidates, counted, recipe.selection_seed, recipe.max_repeats, ledger)
-
-
-def listed_pools(splits: SplitIds, unit: str, max_repeats: int, name: str) -> Pools:
+def listed_pools(splits: SplitIds, unit: Unit, max_repeats: int, name: str) -> Pools:
     """The pools that a `splits.parquet` lists, without a recipe and in a first round.
 
     Raises:
         ArtefactError: tokens are asked for, and the file has no counts.
     """
-    counted = {label: ids.tokens for label, ids in splits.sources.items()}
-    if unit == "tokens" and not any(counted.values()):
+    if unit == "tokens" and not any(ids.tokens for ids in splits.sources.values()):
         raise ArtefactError(f"{name}: counts no tokens; the file of a run with a budget of tokens does")
-    candidates = {label: ids.candidates for label, ids in splits.sources.items()}
-    return _pools(candidates, counted if unit == "tokens" else None, splits.selection_seed, max_repeats)
+    return _pools(splits.sources, unit, splits.selection_seed, max_repeats)
 
 
 def _pools(
-    candidates: Mapping[str, Sequence[str]],
-    counted: Mapping[str, Mapping[str, TokenCount]] | None,
-    selection_seed: int,
-    max_repeats: int,
-    ledger: Ledger | None = None,
+    ids: Mapping[str, SourceIds], unit: Unit, selection_seed: int, max_repeats: int, ledger: Ledger | None = None
 ) -> Pools:
-    """Candidates without a count can't be encoded, so that a token budget (`counted` isn't None) can't hold them."""
+    """Candidates without a count can't be encoded, so that a budget of tokens can't hold them."""
     numbers = range(1, max_repeats + 1)
     queues: dict[str, Sequence[str]] = {}
     tokens: dict[str, dict[str, int]] = {}
-    for label in sorted(candidates):
-        own = {} if counted is None else counted.get(label, {})
-        fit = candidates[label] if counted is None else [one for one in candidates[label] if one in own]
+    for label, own in sorted(ids.items()):
+        fit = own.candidates if unit == "examples" else [one for one in own.candidates if one in own.tokens]
         spent = frozenset() if ledger is None else ledger.spent(label)
         queue = exposures(label, fit, max_repeats)
         queues[label] = [one for one in queue if one not in spent] if spent else queue
-        tokens[label] = {marked(one, number): sum(count) for one, count in own.items() for number in numbers}
+        tokens[label] = {marked(one, number): sum(count) for one, count in own.tokens.items() for number in numbers}
     return Pools(
         queues=queues,
-        tokens=None if counted is None else tokens,
+        tokens=None if unit == "examples" else tokens,
         selection_seed=selection_seed,
         max_repeats=max_repeats,
         spent={} if ledger is None else {label: ledger.units(label) for label in queues},

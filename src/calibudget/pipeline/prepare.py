@@ -6,21 +6,32 @@ Reading every source of a recipe and parting it into calibration split and candi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
-from calibudget.errors import AllocationError
+from calibudget.errors import AllocationError, ScoringError
 from calibudget.messages import counted, first_of
-from calibudget.pipeline.encoding import check_encodable, training_encoder, unfit_records, without_unfit
+from calibudget.pipeline.encoding import (
+    ENCODED,
+    TokenCounter,
+    check_encodable,
+    counted_by,
+    token_counter,
+    training_encoder,
+    unfit_records,
+    without_unfit,
+)
 from calibudget.pipeline.hygiene import Findings, evaluation_twins, look
 from calibudget.pipeline.ledger import Ledger
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe.schema import Recipe
-from calibudget.records import SourceFile, Split
+from calibudget.records import Record, SourceFile, Split
 from calibudget.selection.draw import marked, unmarked
+from calibudget.sequences import chunks
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.files import check_distinct_files
 from calibudget.sources.hygiene.artefact import Hygiene
@@ -30,7 +41,7 @@ from calibudget.sources.readers import Readers
 from calibudget.sources.source import SourceRead, open_sources, read_source
 from calibudget.sources.split import Barred, Earlier, Parting
 from calibudget.sources.split_names import listed
-from calibudget.store.splits import TokenCount
+from calibudget.store.splits import SourceIds, TokenCount
 
 
 def part(
@@ -105,6 +116,19 @@ class Prepared:
     def pool_sizes(self) -> dict[str, int]:
         """N_k of each source, in examples."""
         return {label: split.pool_size for label, split in self.splits.items()}
+
+    @property
+    def ids(self) -> dict[str, SourceIds]:
+        """The ids of each split, as `splits.parquet` has them."""
+        return {
+            label: SourceIds(
+                calibration=tuple(record.record_id for record in split.calibration),
+                candidates=split.candidate_ids,
+                tokens=(self.tokens or {}).get(label, {}),
+                evaluation=tuple(record.record_id for record in split.evaluation),
+            )
+            for label, split in self.splits.items()
+        }
 
     @property
     def empty(self) -> tuple[str, ...]:
@@ -188,23 +212,22 @@ def _told(column: str) -> str:
 
 
 def _read(recipe: Recipe, progress: Progress) -> _Read:
-    specs, companion_spec, evaluation_specs = recipe.source_specs(), recipe.companion_spec(), recipe.evaluation_specs()
-    joined = [companion_spec] if companion_spec else []
-    total = len(specs) + len(joined) + len(evaluation_specs)
-    found = partial(progress, "finding files", total=len(specs) + len(joined))
-    check_distinct_files([*specs, *joined], recipe.data_root, found)
+    evaluation_specs = recipe.evaluation_specs()
+    of_records = recipe.all_specs.values()
+    total = len(of_records) + len(evaluation_specs)
+    check_distinct_files(of_records, recipe.data_root, partial(progress, "finding files", total=len(of_records)))
     sources: dict[str, Resolved] = {}
     evaluation: dict[str, Resolved] = {}
     companion = None
     with Readers(recipe.reading) as readers:
         progress("reading sources", 0, total)
         opened = partial(open_sources, data_dir=recipe.data_root, selection_seed=recipe.selection_seed, readers=readers)
-        for source in opened(specs):
+        for source in opened(recipe.specs.values()):
             sources[source.scan.spec.label] = source
             progress("reading sources", len(sources), total)
-        if companion_spec is not None:
-            companion = read_source(companion_spec, recipe.data_root, readers=readers)
-            companion = without_unfit(recipe, companion, skips=companion_spec.on_error == "skip")
+        if recipe.companion_spec is not None:
+            companion = read_source(recipe.companion_spec, recipe.data_root, readers=readers)
+            companion = without_unfit(recipe, companion, skips=recipe.companion_spec.on_error == "skip")
             progress("reading sources", len(sources) + 1, total)
         for source in opened(evaluation_specs):
             evaluation[source.scan.spec.label] = source
@@ -217,11 +240,7 @@ def prepare(
 ) -> Prepared:
     """Read, normalise, drop duplicates and draw the calibration and evaluation splits (paper 2.1).
 
-    Args:
-        recipe: its sources, seeds and calibration are used.
-        ledger: the rounds before this one; what they spent leaves the pools.
-        is_finished: whether these are the sources of a finished run, so that what it held out is taken as it is.
-        progress: told how many sources' files are here (those of a store are copied), and how many are read.
+    What the ledger's rounds spent leaves the pools. What a finished run (`is_finished`) held out is taken as it is.
 
     Raises:
         DataError: a file, a line or a record can't be used, a source is too small for its calibration split, or an
@@ -265,15 +284,56 @@ def prepare(
     )
 
 
+def with_tokens(
+    recipe: Recipe, prepared: Prepared, counter: TokenCounter | None = None, *, progress: Progress = silent
+) -> Prepared:
+    """The prepared sources with every record's tokens, where the budget counts tokens; else as they are.
+
+    Raises:
+        ScoringError: a record that can't be encoded, unless its source says `on_error: skip`: then it is left
+            without a count, so that no quota holds it.
+    """
+    settings = counted_by(recipe)
+    if settings is None:
+        return prepared
+    counter = counter or token_counter(recipe)
+    total = sum(len(split.calibration) + len(split.candidates) for split in prepared.splits.values())
+    counted: dict[str, dict[str, TokenCount]] = {}
+    done = 0
+    for label, split in prepared.splits.items():
+        counted[label] = {}
+        for chunk in chunks(chain(split.calibration, split.candidates), ENCODED):
+            progress("counting tokens", done, total)
+            counted[label] |= _count(counter, chunk, skips=recipe.specs[label].on_error == "skip")
+            done += len(chunk)
+    progress("counting tokens", total, total)
+    return replace(prepared, tokens=counted, token_counter=settings | {"tokenizer_sha256": counter.tokenizer_sha256})
+
+
+def _count(counter: TokenCounter, records: Sequence[Record], *, skips: bool) -> dict[str, TokenCount]:
+    try:
+        return {record.record_id: count for record, count in zip(records, counter.count(records), strict=True)}
+    except ScoringError:
+        if not skips:
+            raise
+    if len(records) == 1:
+        return {}
+    return {name: count for record in records for name, count in _count(counter, [record], skips=True).items()}
+
+
+def hygiene_rules(recipe: Recipe) -> dict[str, object]:
+    """What a recipe has looked for, as `hygiene.json` says it."""
+    return recipe.hygiene.to_json({label: spec.duplicates for label, spec in recipe.specs.items()})
+
+
 def hygiene_of(recipe: Recipe, prepared: Prepared) -> Hygiene:
     """What was noticed in prepared sources, and what was done; see `inspect_sources`."""
-    specs = recipe.source_specs()
     return inspect_sources(
         prepared.splits.values(),
-        specs,
+        recipe.specs.values(),
         prepared.companion,
         prepared.evaluation,
         checks=prepared.findings.checks,
         repeats=prepared.findings.repeats,
-        rules=recipe.hygiene.to_json({spec.label: spec.duplicates for spec in specs}),
+        rules=hygiene_rules(recipe),
     )

@@ -85,11 +85,7 @@ def write_proxy_file(path: Path, scores: ProxyScores) -> None:
 
 
 def read_proxy_pool(path: Path) -> ProxyPool:
-    """The pool that a run's `splits.parquet` describes.
-
-    Args:
-        path: the file, or the run directory that holds it.
-    """
+    """The pool that a run's `splits.parquet` describes."""
     splits = read_splits(path / SPLITS_NAME if path.is_dir() else path)
     return proxy_pool({label: ids.candidates for label, ids in splits.sources.items()})
 
@@ -204,11 +200,8 @@ class Shards:
     def score(self, shard: int, rows: Iterable[Row], score: Score, progress: Progress) -> None:
         """Score a shard, going on where an earlier call was interrupted, and write its file.
 
-        Args:
-            shard: which one.
-            rows: its candidates in the order of positions.
-            score: scores some of them; called with one chunk after another, so that chunks depend on the pool alone.
-            progress: told how many are scored.
+        `rows` are its candidates in the order of positions. `score` is called with one chunk after another, so that
+        chunks depend on the pool alone.
 
         Raises:
             ArtefactError: work of another configuration was begun here, another process is at it, or the disk is full.

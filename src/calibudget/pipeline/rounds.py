@@ -7,7 +7,7 @@ from pathlib import Path
 
 from calibudget.errors import ArtefactError, RecipeError
 from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME, Ledger, Round, RoundSource, picked_twice
-from calibudget.pipeline.pools import pools_of_splits
+from calibudget.pipeline.pools import pools_of
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.selectors import selector_of_run
 from calibudget.pipeline.verify import Found, verify
@@ -64,7 +64,7 @@ def _rounds_of(directory: Path, found: Found) -> tuple[Round, ...]:
     recipe = load_recipe(directory / RECIPE_NAME)
     splits, plan = read_splits(directory / SPLITS_NAME), found.plan
     ledger = None if recipe.rounds is None else ROUNDS.read(directory / ROUNDS_NAME)
-    selection = pools_of_splits(recipe, splits, ledger).draw(plan, selector_of_run(recipe, directory))
+    selection = pools_of(recipe, splits.sources, ledger).draw(plan, selector_of_run(recipe, directory))
     sources = {
         label: RoundSource(
             units=len(picks) if selection.tokens is None else selection.tokens[label].taken,

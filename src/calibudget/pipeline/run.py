@@ -12,16 +12,15 @@ from typing import Any
 
 from calibudget.errors import CheckFailedError
 from calibudget.pipeline.allocate import plan_recipe
-from calibudget.pipeline.inputs import run_of
+from calibudget.pipeline.inputs import Run
 from calibudget.pipeline.notes import boundary_notes, length_notes, noticed, run_notes
-from calibudget.pipeline.prepare import Prepared
+from calibudget.pipeline.prepare import Prepared, with_tokens
 from calibudget.pipeline.progress import Progress, silent, whole
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.pipeline.run_directory import JOURNAL_NAME, check_usable, is_finished, open_run
 from calibudget.pipeline.score import GivenScores, check_scorer, read_given, score_splits, scorer_for
 from calibudget.pipeline.select import check_unchanged, write_inputs, write_outcome
 from calibudget.pipeline.statistics import statistics_of
-from calibudget.pipeline.tokens import with_tokens
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import resolved_yaml
 from calibudget.recipe.schema import Recipe
@@ -139,18 +138,20 @@ def _make(
 ) -> tuple[str, ...]:
     """Make every artefact of a run in its directory, which is held; returns what a person should know."""
     prepared = with_tokens(recipe, read_sources(recipe, shared, progress=progress), progress=progress)
-    check_unchanged(recipe, prepared, directory)
-    run, _ = run_of(recipe, prepared)
+    run = Run(recipe=recipe, prepared=prepared)
+    check_unchanged(run, directory)
+    run.floors()  # what can't be met is refused before anything is scored
     made = None if given is None else given.check(prepared.splits)
     journal = directory / JOURNAL_NAME
     needs_scores = made is None and recipe.calibration != "none"
     with scorer_for(recipe, shared, progress) if needs_scores else nullcontext() as scorer:
-        write_inputs(recipe, prepared, directory)
+        write_inputs(run, directory)
         if scorer is not None:
             made = score_splits(recipe, prepared.splits, scorer, journal_path=journal, progress=progress)
     statistics, warned = _statistics(recipe, prepared, made, directory)
     plan = plan_recipe(recipe, run.pools, statistics)
-    selection, manifest = write_outcome(run, plan, directory, made=made, statistics=statistics)
+    selection = run.draw(plan)
+    manifest = write_outcome(run, plan, selection, directory, made=made, statistics=statistics)
     told = boundary_notes(recipe, run.pools, statistics, plan, (made and made.provenance) or {})
     lengths = () if made is None else length_notes(made.scores, made.error)
     return (*prepared.notes, *run_notes(recipe, selection, manifest), *lengths, *warned, *told)

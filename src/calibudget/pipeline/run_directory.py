@@ -76,10 +76,7 @@ def check_usable(directory: Path, resolved_recipe: bytes, *, resume: bool) -> No
 def recipe_of_run(directory: Path, overrides: Sequence[str] = (), *, model: str | None = None) -> Recipe:
     """The resolved recipe of a run directory on the model as this machine has it; see `load_recipe`.
 
-    Args:
-        directory: the run directory.
-        overrides: as `load_recipe` takes them.
-        model: where the model lies, or another one; None looks where a run that ended here found it.
+    `model` says where the model lies, or names another one; None looks where a run that ended here found it.
 
     Raises:
         RecipeError: it is missing or no recipe.
@@ -131,7 +128,7 @@ def records_again(recipe: Recipe, path: Path) -> Iterator[tuple[RowRole, Record]
     Raises:
         ArtefactError: a row isn't of a source of the recipe, or its filter leaves it out.
     """
-    makers = {spec.label: RecordMaker(spec) for spec in recipe.all_specs()}
+    makers = {label: RecordMaker(spec) for label, spec in recipe.all_specs.items()}
     for row in read_train(path):
         label, record_id = str(row["source"]), str(row["record_id"])
         record = makers[label](cast(Mapping[str, object], row["original"])) if label in makers else None
@@ -144,8 +141,8 @@ def records_again(recipe: Recipe, path: Path) -> Iterator[tuple[RowRole, Record]
 
 def calibration_set(splits: Path) -> dict[str, object]:
     """What an evaluation holds to be calibration records: a run's, but of sources whose ids don't tell the text."""
-    specs = load_recipe(splits.parent / RECIPE_NAME).source_specs()
-    not_compared = sorted(spec.label for spec in specs if spec.id_field is not None)
+    specs = load_recipe(splits.parent / RECIPE_NAME).specs
+    not_compared = [label for label, spec in specs.items() if spec.id_field is not None]
     return {"file": splits.name, "sha256": file_digest(splits).sha256, "not_compared": not_compared}
 
 

@@ -74,11 +74,11 @@ def score(
     """
     path = None if output is None else Path(output)
     work = None if path is None else _work_of(path)
-    if path is not None and work is not None and not work.exists():
+    if path and work and not work.exists():
         _check_new(path)
     if shared is None:
         check_scorer(recipe)
-    if path is None or work is None:
+    if not path or not work:
         return _read_and_score(recipe, shared, None, progress, shard).scores
     with work_directory(work):
         is_whole = path.exists()
@@ -124,10 +124,6 @@ def _new_file(output: Path) -> Iterator[Path]:
 
 def merge_scores(paths: Sequence[str | Path], output: str | Path) -> tuple[Score, ...]:
     """Put the shards of one scoring together: the file that one machine would have written.
-
-    Args:
-        paths: the shards' files, in any order.
-        output: the `scores.parquet` to write.
 
     Raises:
         ArtefactError: a file is no shard, or of another scoring; one is missing or given twice; the output exists.
@@ -296,15 +292,6 @@ def _kept_measurements(
 
     It follows from all that the scorer says it depends on (model, precision, device, versions), from the items in their
     order and from this code. Budgets, floors, policies and the seeds of later stages play no part.
-
-    Args:
-        folder: the cache, None to neither look nor keep.
-        scorer: describes itself.
-        items: each record once.
-        measure: asks the scorer about all of them.
-
-    Returns:
-        One measurement an item, in their order, and whether they were found.
     """
     if folder is None:
         return measure(), False
@@ -382,22 +369,24 @@ class GivenScores:
         wanted = {(item.record.source, item.record.record_id): item for item in items}
         given = {(score.source, score.record_id) for score in self.found.scores}
         named = " and ".join(map(str, self.files))
-        for missing in sorted(wanted.keys() - given)[:1]:
+        if missing := wanted.keys() - given:
+            source, record_id = min(missing)
             raise ArtefactError(
-                f"{named}: lacks {len(wanted.keys() - given):,} of {counted(len(wanted), 'calibration record')} (the "
-                f"first: source {missing[0]!r}, record {missing[1]}); was it made with this recipe, its seeds and its "
-                "data?"
+                f"{named}: lacks {len(missing):,} of {counted(len(wanted), 'calibration record')} (the first: source "
+                f"{source!r}, record {record_id}); was it made with this recipe, its seeds and its data?"
             )
-        for stray in sorted(given - wanted.keys())[:1]:
+        if strays := given - wanted.keys():
+            source, record_id = min(strays)
             raise ArtefactError(
-                f"{named}: scores {counted(len(given - wanted.keys()), 'record')} outside this recipe's calibration "
-                f"splits (the first: source {stray[0]!r}, record {stray[1]})"
+                f"{named}: scores {counted(len(strays), 'record')} outside this recipe's calibration splits (the "
+                f"first: source {source!r}, record {record_id})"
             )
-
-        def judge(source: str, record_id: str, text: str) -> tuple[bool | None, str | None]:
-            return judged(wanted[source, record_id], text)
-
-        found = read_scores_file(*self.files, error=self.recipe.error, verdict=self.verdict, judge=judge)
+        found = read_scores_file(
+            *self.files,
+            error=self.recipe.error,
+            verdict=self.verdict,
+            judge=lambda source, record_id, text: judged(wanted[source, record_id], text),
+        )
         self._check_lengths(found, [item.record for item in items])
         return replace(found, provenance=found.provenance or {"model": {}})
 

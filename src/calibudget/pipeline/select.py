@@ -18,14 +18,11 @@ from calibudget.pipeline.encoding import check_encodable
 from calibudget.pipeline.evidence import make_manifest
 from calibudget.pipeline.inputs import Run
 from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME
-from calibudget.pipeline.pools import pools_of_run
-from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare
+from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare, with_tokens
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.rendering import rendering
 from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.run_directory import JOURNAL_NAME, RECIPE_NAME, is_finished, keep_model_place, open_run
-from calibudget.pipeline.selectors import selector_parts
-from calibudget.pipeline.tokens import with_tokens
 from calibudget.recipe.load import resolved_yaml
 from calibudget.recipe.schema import Recipe
 from calibudget.records import AllocationPlan, Record, Selection, SourceFile, Split, Statistics
@@ -51,8 +48,9 @@ from calibudget.store.sums import write_sums
 from calibudget.store.train_set import HELD_OUT_NAME, write_train
 
 
-def check_unchanged(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
+def check_unchanged(run: Run, directory: Path) -> None:
     """Refuse other rounds, and sources of other records, than those with which a directory was begun."""
+    recipe, prepared = run.recipe, run.prepared
     rounds = directory / ROUNDS_NAME
     if prepared.ledger is not None and rounds.exists() and ROUNDS.read(rounds) != prepared.ledger:
         raise ArtefactError(
@@ -73,10 +71,9 @@ def check_unchanged(recipe: Recipe, prepared: Prepared, directory: Path) -> None
                     f"({', '.join(file.name for file in before)}); put them back, or name another directory"
                 )
     path = directory / SPLITS_NAME
+    own = prepared.ids
     for label, ids in read_splits(path).sources.items() if path.exists() else ():
-        split = prepared.splits[label]
-        held_out = (tuple(record.record_id for record in role) for role in (split.calibration, split.evaluation))
-        if (*held_out, tuple(split.candidate_ids)) != (ids.calibration, ids.evaluation, tuple(ids.candidates)):
+        if replace(own[label], tokens={}) != replace(ids, tokens={}):
             files = ", ".join(file.name for file in prepared.files[label])
             raise ArtefactError(
                 f"{directory}: source {label!r} has other records than when this run was begun, so {files} must have "
@@ -84,7 +81,7 @@ def check_unchanged(recipe: Recipe, prepared: Prepared, directory: Path) -> None
             )
 
 
-def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
+def write_inputs(run: Run, directory: Path) -> None:
     """Write the resolved recipe, `splits.parquet`, `hygiene.json`, and what else there is before anything is drawn.
 
     That is `rounds.json` where there were rounds before, and `held-out.jsonl` where records are held out to evaluate.
@@ -92,6 +89,7 @@ def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
     Raises:
         ScoringError: a held-out record can't be encoded; see `check_encodable`.
     """
+    recipe, prepared = run.recipe, run.prepared
     rendering(recipe)  # what can't be rendered is refused before anything is scored
     write_atomic(directory / RECIPE_NAME, resolved_yaml(recipe))
     if prepared.ledger is not None:
@@ -114,31 +112,31 @@ def write_inputs(recipe: Recipe, prepared: Prepared, directory: Path) -> None:
 def write_outcome(
     run: Run,
     plan: AllocationPlan,
+    selection: Selection,
     directory: Path,
     *,
     made: ScoreFile | None = None,
     statistics: Statistics | None = None,
     allocation_given: bool = False,
-) -> tuple[Selection, Manifest]:
-    """Write a plan, what is drawn by it, and the manifest and sums that end a run.
+) -> Manifest:
+    """Write a plan, what was drawn by it, and the manifest and sums that end a run.
 
     Raises:
         ScoringError: a selected record can't be encoded as `train` does; see `check_encodable`.
     """
     ALLOCATION.write(directory / ALLOCATION_NAME, plan)
-    selection = _write_selected(run, plan, directory)
+    _write_selected(run, selection, directory)
     manifest = make_manifest(run, made, plan, selection, statistics, directory, allocation_given=allocation_given)
     keep_model_place(run.recipe, MANIFEST.write(directory / MANIFEST_NAME, manifest))
     (directory / JOURNAL_NAME).unlink(missing_ok=True)
     write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
-    return selection, manifest
+    return manifest
 
 
-def _write_selected(run: Run, plan: AllocationPlan, directory: Path) -> Selection:
-    """Draw a plan's quotas and write `selection.json`, what its selector knows, and the train set."""
+def _write_selected(run: Run, selection: Selection, directory: Path) -> None:
+    """Write `selection.json`, what its selector knows, and the train set."""
     recipe, prepared = run.recipe, run.prepared
     companion = () if prepared.companion is None else prepared.companion.records
-    selection = replace(run.pools.draw(plan, run.selector), companion_count=len(companion))
     candidates = {label: _picked(prepared.splits[label], picks, recipe) for label, picks in selection.picks.items()}
     check_encodable(recipe, chain(*candidates.values(), companion), partial(_place_of, prepared))
     if run.parts:
@@ -156,7 +154,6 @@ def _write_selected(run: Run, plan: AllocationPlan, directory: Path) -> Selectio
         )
     made = train_rows(selection, candidates, companion, order=output.order, layout=output.layout, rendered=render.texts)
     write_train(directory / output.train_name, made.rows, layout=output.layout, tools=made.tools)
-    return selection
 
 
 def _place_of(prepared: Prepared, record: Record) -> str | None:
@@ -197,7 +194,12 @@ def select(
     with open_run(directory, resolved_yaml(recipe), resume=True):
         _refuse_finished_work(directory)  # again, for what another command did meanwhile
         prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
-        return _write(recipe, prepared, plan, directory)
+        run = Run(recipe=recipe, prepared=prepared)
+        check_unchanged(run, directory)
+        selection = run.draw(plan)
+        write_inputs(run, directory)
+        write_outcome(run, plan, selection, directory, allocation_given=True)
+        return selection
 
 
 def _refuse_finished_work(directory: Path) -> None:
@@ -208,12 +210,3 @@ def _refuse_finished_work(directory: Path) -> None:
             f"{directory}: holds scores of an unfinished run, which `calibudget run --resume` goes on with; "
             "name another directory"
         )
-
-
-def _write(recipe: Recipe, prepared: Prepared, plan: AllocationPlan, directory: Path) -> Selection:
-    check_unchanged(recipe, prepared, directory)
-    pools = pools_of_run(recipe, prepared)
-    pools.of_plan(plan)
-    run = Run(recipe=recipe, prepared=prepared, pools=pools, parts=selector_parts(recipe, prepared))
-    write_inputs(recipe, prepared, directory)
-    return write_outcome(run, plan, directory, allocation_given=True)[0]

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from calibudget.errors import ArtefactError
+from calibudget.pipeline.encoding import token_counter
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.proxies import read_proxy_file
-from calibudget.pipeline.tokens import token_counter
 from calibudget.recipe.parts import UNIFORM as UNIFORM_NAME
 from calibudget.recipe.parts import InfluencePart, QualityPart, ScoresPart
 from calibudget.recipe.schema import Recipe

@@ -87,12 +87,6 @@ def find_subject(
 ) -> Subject:
     """What a target stands for: a run directory by its recipe, anything else by its name as a model.
 
-    Args:
-        target: the run directory or the model.
-        adapters: directories of adapters, instead of the run's own.
-        output_dir: where results go; None is the run directory.
-        model: where the run's model lies on this machine, or another one; None takes the recipe's name.
-
     Raises:
         InputError: a model without an output directory, or named twice; adapters of one name.
         RecipeError: the run's recipe can't be read.

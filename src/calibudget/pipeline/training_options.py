@@ -40,9 +40,7 @@ class TrainingOptions:
 def training_options(recipe: Recipe, overrides: Sequence[str] = ()) -> TrainingOptions:
     """The options of a run's training.
 
-    Args:
-        recipe: the run's recipe; its training seed is the default.
-        overrides: `key=value` texts, keys being fields of `TrainingConfig` or `Execution`, values YAML.
+    Overrides are `key=value` texts, keys being fields of `TrainingConfig` or `Execution`, values YAML.
 
     Raises:
         TrainingError: an unknown field, or a value of the wrong type or out of range; the field is named.

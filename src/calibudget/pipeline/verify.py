@@ -32,7 +32,7 @@ from calibudget.pipeline.checks.splits import check_scored_records, check_splits
 from calibudget.pipeline.checks.train import check_held_out, check_train
 from calibudget.pipeline.evidence import artefact_names
 from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME, Ledger
-from calibudget.pipeline.pools import Pools, pools_of_splits
+from calibudget.pipeline.pools import Pools, pools_of
 from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, UNFINISHED, is_finished, model_place
 from calibudget.pipeline.selectors import RecipeSelector
 from calibudget.pipeline.statistics import statistics_of
@@ -158,15 +158,15 @@ def verify(
     if model is not None and data_dir is None:
         raise InputError("scoring records again takes their texts: say where the sources lie (--data-dir)")
     findings = Findings(directory)
-    _check_files(findings, directory)
+    _check_files(findings)
     manifest, digest = findings.read(MANIFEST_NAME, lambda path: _read_manifest(findings, path)) or (None, "")
     resolved = findings.read(RECIPE_NAME, lambda path: _read_recipe(path, model))
     found = None
     if resolved is not None:
         beside = _Beside(None if data_dir is None else Path(data_dir), previous, model, sample)
-        found = _check_chain(findings, directory, resolved, manifest, digest, beside)
+        found = _check_chain(findings, resolved, manifest, digest, beside)
     elif manifest is not None:
-        check_bindings(findings, directory, manifest, [])
+        check_bindings(findings, manifest, [])
     if key is not None:
         check_signature(findings, Path(key))
     return Verification(
@@ -203,9 +203,9 @@ def check_distribution(directory: Path | None = None) -> Verification:
     )
 
 
-def _check_files(findings: Findings, directory: Path) -> None:
-    unfinished = {name: makes for name, makes in UNFINISHED.items() if (directory / name).is_dir()}
-    findings.extend(check_sums(directory, unfinished))
+def _check_files(findings: Findings) -> None:
+    unfinished = {name: makes for name, makes in UNFINISHED.items() if (findings.directory / name).is_dir()}
+    findings.extend(check_sums(findings.directory, unfinished))
     findings.checked.append(f"{SUMS_NAME}: the length and digest of every file, and that there are no others")
     if unfinished:
         findings.checked.append(f"not judged: what {' and '.join(unfinished)} is unfinished work of")
@@ -228,7 +228,6 @@ def _levels(
 
 def _check_chain(
     findings: Findings,
-    directory: Path,
     resolved: _Resolved,
     manifest: Manifest | None,
     manifest_sha256: str,
@@ -239,19 +238,19 @@ def _check_chain(
     tells_hygiene = has_hygiene(resolved.fields)
     if manifest is not None:
         names = artefact_names(recipe, is_scored=is_scored)
-        check_bindings(findings, directory, manifest, {*names} - (set() if tells_hygiene else {HYGIENE_NAME}))
+        check_bindings(findings, manifest, {*names} - (set() if tells_hygiene else {HYGIENE_NAME}))
     splits = findings.read(SPLITS_NAME, read_splits)
     ledger = _read_ledger(findings, recipe, splits, beside.previous)
     derived = _derive(findings, resolved, manifest, splits, ledger, is_scored=is_scored)
     if manifest is not None:
         check_manifest(findings, manifest, derived)
     hygiene = check_hygiene(findings, recipe, manifest, splits) if tells_hygiene else None
-    if not (directory / EVALUATION_WORK).is_dir():
-        check_evaluation(findings, directory, splits)
+    if not (findings.directory / EVALUATION_WORK).is_dir():
+        check_evaluation(findings, splits)
     if beside.data_dir is not None:
-        prepared = check_sources(findings, directory, beside.data_dir, recipe, manifest, splits, ledger)
+        prepared = check_sources(findings, beside.data_dir, recipe, manifest, splits, ledger)
         if prepared is not None and beside.model is not None and is_scored:
-            check_rescored(findings, directory, prepared, beside.model, beside.sample)
+            check_rescored(findings, prepared, beside.model, beside.sample)
     if manifest is None or derived.plan is None or derived.selection is None:
         return None
     return Found(
@@ -281,7 +280,7 @@ def _derive(
         if recipe.evaluation_size:
             check_held_out(findings, recipe, splits)
         if (ledger is None) == (recipe.rounds is None):
-            pools = pools_of_splits(recipe, splits, ledger)
+            pools = pools_of(recipe, splits.sources, ledger)
         selector = derive_selector(findings, recipe, splits)
         if scored is not None:
             check_scored_records(findings, recipe, splits, scored)

@@ -64,11 +64,9 @@ def resolved_fields(recipe: Recipe) -> dict[str, Any]:
         part = fields["selector"].get(name) if isinstance(fields["selector"], dict) else None
         if part is not None and part[path] is not None:
             part[path] = _portable(part[path])
-    specs = {spec.label: spec for spec in recipe.source_specs()}
-    fields["sources"] = {label: _implied(fields["sources"][label], spec) for label, spec in specs.items()}
-    companion = recipe.companion_spec()
-    if companion is not None:
-        fields["companion"] = _implied(fields["companion"], companion)
+    fields["sources"] = {label: _implied(fields["sources"][label], spec) for label, spec in recipe.specs.items()}
+    if recipe.companion_spec is not None:
+        fields["companion"] = _implied(fields["companion"], recipe.companion_spec)
     for source in (*fields["sources"].values(), fields["companion"], *fields["hygiene"]["evaluation"].values()):
         if source is not None and source["prompt"] is None:
             del source["prompt"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -318,15 +319,18 @@ class Recipe(Part):
             return None
         return {label: floor for label, floor in sorted(self.floor.items()) if label != "default"} or None
 
-    def source_specs(self) -> tuple[SourceSpec, ...]:
-        """The sources as the readers take them, in code-point order."""
+    @cached_property
+    def specs(self) -> dict[str, SourceSpec]:
+        """The sources as the readers take them, by label in code-point order."""
         column = None if self.selector.scores is None else self.selector.scores.column
         used = () if column is None else (column,)
-        return tuple(replace(self._spec(label, self.sources[label]), also_used=used) for label in sorted(self.sources))
+        sources = sorted(self.sources.items())
+        return {label: replace(self._spec(label, source), also_used=used) for label, source in sources}
 
-    def all_specs(self) -> tuple[SourceSpec, ...]:
+    @property
+    def all_specs(self) -> dict[str, SourceSpec]:
         """The sources as the readers take them, and the companion set last, if there is one."""
-        return (*self.source_specs(), *filter(None, [self.companion_spec()]))
+        return self.specs | ({} if self.companion_spec is None else {COMPANION: self.companion_spec})
 
     def evaluation_specs(self) -> tuple[SourceSpec, ...]:
         """The evaluation sets that the hygiene names as the readers take them, in code-point order."""
@@ -343,6 +347,7 @@ class Recipe(Part):
             for name in sorted(sets)
         )
 
+    @cached_property
     def companion_spec(self) -> SourceSpec | None:
         """The companion set as the readers take it, or None."""
         if self.companion is None:

@@ -65,9 +65,7 @@ def is_sealed(value: Mapping[str, object], field: str) -> bool:
 def loads_object(data: bytes, name: str) -> dict[str, object]:
     """`strict_json` of an object (paper, appendix "Tokenization, Sketching, and File Binding").
 
-    Args:
-        data: UTF-8 bytes, without a byte order mark.
-        name: what to call the bytes in an error, a file name or a file name and line.
+    `name` is what errors call the bytes, a file's name or that and a line.
 
     Raises:
         ArtefactError: they are no such JSON, or their root is something else.

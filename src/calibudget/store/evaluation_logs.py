@@ -38,10 +38,8 @@ _LETTERS: Final = {"C": True, "I": False}
 def rows_elsewhere(paths: Sequence[Path], *, verdict: str | None, judge: Judge | None) -> list[Row]:
     """Place and fields of each row of one file, or of several that are joined by source and record id.
 
-    Args:
-        paths: Parquet, JSONL or logs.
-        verdict: see `lm_eval_rows` and `inspect_rows`.
-        judge: judges the texts in rows; their own verdicts go without it.
+    `judge` judges the texts in rows, whose own verdicts go without it. What `verdict` is, `lm_eval_rows` and
+    `inspect_rows` say.
 
     Raises:
         ArtefactError: a file can't be read, or two say the same of one record.
@@ -165,9 +163,8 @@ def _lm_eval_facts(row: Mapping[str, Any], place: str, metric: str) -> dict[str,
 def inspect_rows(path: Path, verdict: str | None) -> Iterator[Row]:
     """The rows of an Inspect log, a `.eval` or a `.json`.
 
-    Args:
-        path: the log; a sample's source stands in its metadata, else it is the task's name.
-        verdict: the scorer that says whether an answer is right; None takes the only one.
+    A sample's source stands in its metadata, else it is the task's name. `verdict` names the scorer that says what is
+    right; None takes the only one.
 
     Raises:
         ArtefactError: no finished log, a sample that failed or was taken more than once, or no such scorer.

@@ -163,9 +163,7 @@ def is_dangling(path: Path) -> bool:
 def directory_lock(directory: Path, *, patience: float = 0) -> Iterator[None]:
     """Hold an existing directory for writing; the operating system frees it when the process dies.
 
-    Args:
-        directory: the one to hold.
-        patience: seconds to wait for another that holds it.
+    Another that holds it is waited for, `patience` seconds.
 
     Raises:
         ArtefactError: another process, or another block of this one, holds it; or it can't be locked at all.

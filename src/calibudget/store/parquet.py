@@ -27,11 +27,7 @@ _ROW_GROUP: Final = 1_048_576
 def write_table(path: Path, table: pa.Table, metadata: Mapping[str, object], *, dictionary: list[str]) -> None:
     """Write a table with its metadata, atomically; same content, same pyarrow, same bytes.
 
-    Args:
-        path: the file.
-        table: the rows, with exactly the schema that a reader will ask for.
-        metadata: JSON object to put under `METADATA_KEY`; a self digest is added.
-        dictionary: columns to store as dictionaries, those with few values.
+    `metadata` goes under `METADATA_KEY`, a self digest added; `dictionary` names the columns that have few values.
     """
     write_tables(path, table.schema, [table.combine_chunks()], metadata, dictionary=dictionary)
 

@@ -90,11 +90,7 @@ class ScoreFile:
 def write_scores(path: Path, scores: Iterable[Score], *, error: ErrorRule, provenance: Mapping[str, object]) -> None:
     """Write `scores.parquet`, atomically.
 
-    Args:
-        path: the file.
-        scores: one a calibration record, in any order.
-        error: the error rule of all of them.
-        provenance: what scored them; holds at least an object "model".
+    `provenance` says what scored them, and holds at least an object "model".
 
     Raises:
         ArtefactError: a score isn't finite, its error isn't the rule's, or the file can't be written.

@@ -112,11 +112,7 @@ _SCORED: Final = Shape(_Scored, others="ignore")
 def read_values(path: Path) -> Iterator[Value]:
     """Read one score a record from a file made elsewhere; other columns are left alone.
 
-    Args:
-        path: Parquet, or JSONL under any other suffix than `.parquet`, with `source`, `record_id` and `score`.
-
-    Yields:
-        The rows in order.
+    Other suffixes than `.parquet` are JSONL; the columns are `source`, `record_id` and `score`.
 
     Raises:
         ArtefactError: the file can't be read, is empty, a row lacks a field or its score isn't finite, or a record

@@ -107,12 +107,7 @@ def write_splits(
 ) -> None:
     """Write `splits.parquet`, atomically.
 
-    Args:
-        path: the file.
-        splits: one split a source, in any order.
-        split_seed: seed under which the calibration and evaluation splits were drawn.
-        selection_seed: seed under which candidates will be drawn.
-        tokens: token counts by source and record id, where they were counted.
+    The seeds are those under which splits were and candidates will be drawn; tokens go by source and record id.
     """
     seeds = _Seeds(split_seed=split_seed, selection_seed=selection_seed)
     keyed = _keyed(seeds)

@@ -162,10 +162,7 @@ def check_sums(directory: Path, unfinished: Mapping[str, Sequence[str]] | None =
     Symbolic links are differences wherever they lead. What lock, signature and report hold isn't judged here, and
     what killed writers left, which no reader looks at, is ignored.
 
-    Args:
-        directory: the directory.
-        unfinished: folders of work that was begun in it and isn't finished, and how the names of what it makes begin:
-            they aren't bound yet.
+    Of `unfinished` work, folders and how the names of what it makes begin, nothing is bound yet.
     """
     try:
         sums = read_sums(directory)

@@ -77,9 +77,8 @@ def _fields(
     overrides: Sequence[str],
     training: Mapping[str, object],
 ) -> dict[str, Any]:
-    specs = recipe.source_specs()
     measures = {"answer probability": "answer_probability", "NLL an answer": "answer_nll", "NLL a token": "nll"}
-    if all(spec.answers.kind != "none" for spec in specs):
+    if all(spec.answers.kind != "none" for spec in recipe.specs.values()):
         measures = {"right answers": "accuracy", **measures}
     own = {name: value for name, value in map(parse_override, overrides) if name.split(".")[0] not in _TAKEN}
     is_plain = isinstance(recipe.floor, int)
@@ -95,7 +94,7 @@ def _fields(
         "comparator": policies[1],
         "endpoints": {name: {"panel": HELD_OUT, "measure": measure} for name, measure in measures.items()},
         "primary": ["right answers" if "right answers" in measures else "NLL a token"],
-        "panels": {HELD_OUT: [held_out_task(spec.label) for spec in specs]},
+        "panels": {HELD_OUT: list(map(held_out_task, recipe.specs))},
         "evaluation": [{"tasks": [HELD_OUT]}],
         "training": dict(training),
         "points": {

@@ -17,7 +17,7 @@ from calibudget.errors import AllocationError, CalibudgetError, DataError, Study
 from calibudget.evaluation.benchmarks import HELD_OUT
 from calibudget.pipeline.allocate import feasible_floors
 from calibudget.pipeline.evaluate import benchmarks_of
-from calibudget.pipeline.pools import pools_of_run
+from calibudget.pipeline.inputs import Run
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.pipeline.training_options import options_from
@@ -54,7 +54,8 @@ def check_feasible(settings: Mapping[Cell, CellSettings], shared: Shared, progre
         if recipe.unit == "tokens" or cell.point in refused:
             continue
         try:
-            feasible_floors(recipe, pools_of_run(recipe, read_sources(recipe, shared, progress=progress)))
+            prepared = read_sources(recipe, shared, progress=progress)
+            feasible_floors(recipe, Run(recipe=recipe, prepared=prepared).pools)
         except AllocationError as error:
             refused[cell.point] = f"points.{cell.point}: cell {cell.name}: {error}"
     if refused:
@@ -235,7 +236,7 @@ def _expect(
 
 def _split_size(recipe: Recipe) -> int:
     """Records of one calibration split."""
-    return 0 if recipe.calibration == "none" else recipe.calibration.per_source * len(recipe.source_specs())
+    return 0 if recipe.calibration == "none" else recipe.calibration.per_source * len(recipe.sources)
 
 
 def _train_tokens(trained: Sequence[tuple[Cell, CellSettings]], sizes: _Sizes) -> int | None:
@@ -305,9 +306,7 @@ def _sizes(protocol: Protocol, settings: Mapping[Cell, CellSettings], progress: 
                 len(one.items)
                 for asked in protocol.evaluation
                 for one in benchmarks_of(asking_of(protocol, asked), shared, progress)
-            ) + recipe.evaluation_size * len(recipe.source_specs()) * sum(
-                HELD_OUT in o.tasks for o in protocol.evaluation
-            )
+            ) + recipe.evaluation_size * len(recipe.sources) * sum(HELD_OUT in o.tasks for o in protocol.evaluation)
     except (CalibudgetError, OSError) as error:
         items = estimates.items if "items" in given else None
         unread.append(_unread("tasks", "the items asked", error, is_known=items is not None))
@@ -330,7 +329,7 @@ def _unread(what: str, counts: str, error: Exception, *, is_known: bool) -> str:
 
 def _examples(recipe: Recipe) -> tuple[int, float]:
     """Size of the companion set, and mean tokens of an example, as the data has them."""
-    reads = [read_source(spec, recipe.data_root) for spec in recipe.all_specs()]
+    reads = [read_source(spec, recipe.data_root) for spec in recipe.all_specs.values()]
     records = [record for read in reads for record in read.records]
     characters = sum(sum(len(turn.content) for turn in one.prompt) + len(one.completion) for one in records)
     companion = len(reads[-1].records) if recipe.companion is not None else 0

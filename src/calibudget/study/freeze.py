@@ -67,7 +67,7 @@ def data_of(protocol: Protocol, settings: Mapping[str, CellSettings], shared: Sh
     for one in settings.values():
         fields = resolved_fields(one.recipe)
         recipes[canonical_json([str(one.recipe.data_root), fields["sources"], fields["companion"]])] = one.recipe
-    specs = [(spec, recipe.data_root) for recipe in recipes.values() for spec in recipe.all_specs()]
+    specs = [(spec, recipe.data_root) for recipe in recipes.values() for spec in recipe.all_specs.values()]
     for done, (spec, root) in enumerate(specs):
         progress("reading what the study depends on", done, len(specs))
         found.setdefault(f"source {spec.label}", {}).update(_by_name(_files(spec, root)))

@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass
 from dataclasses import fields as options_of
-from difflib import get_close_matches
 from functools import cache
 from typing import Annotated, Any, ClassVar, Final, Literal, TypeVar, cast, get_type_hints
 
@@ -14,7 +13,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from calibudget.errors import TrainingError
 from calibudget.hardware import Device, FrozenDtype
-from calibudget.messages import fault
+from calibudget.messages import fault, meant
 from calibudget.values import Count, Flag, Integer, Number, Positive, Size
 
 Schedule = Literal["cosine", "linear", "constant"]
@@ -162,10 +161,7 @@ def parse_options(kind: type[_Options], fields: Mapping[str, object], *, elsewhe
     known = {option.name for option in options_of(cast("Any", kind))}
     for field in fields:
         if field not in known:
-            nearest = get_close_matches(field, {*known, *elsewhere}, n=1, cutoff=0.7)
-            listed = ", ".join(sorted({*known, *elsewhere}))
-            proposed = f"did you mean {nearest[0]}?" if nearest else f"there are {listed}"
-            raise TrainingError(f"{field}: no option of training; {proposed}")
+            raise TrainingError(f"{field}: no option of training; {meant(field, {*known, *elsewhere}, most=100)}")
     return kind(**fields)
 
 

@@ -19,12 +19,12 @@ from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.hygiene import check_hygiene_sources
 from calibudget.pipeline.checks.splits import check_selector_sources
 from calibudget.pipeline.checks.train import unrepeated_id
+from calibudget.pipeline.encoding import token_counter
 from calibudget.pipeline.evidence import companion_evidence, read_evidence
 from calibudget.pipeline.ledger import Ledger
 from calibudget.pipeline.notes import COARSE, TOLERANCE
-from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare
+from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare, with_tokens
 from calibudget.pipeline.run_directory import RECIPE_NAME
-from calibudget.pipeline.tokens import token_counter, with_tokens
 from calibudget.recipe.load import load_recipe
 from calibudget.recipe.schema import Recipe
 from calibudget.records import Record, Score
@@ -47,7 +47,6 @@ _LATER: Final = ("barred", "filtered", "columns_not_used", "evaluation_twins")
 
 def check_sources(
     findings: Findings,
-    directory: Path,
     data_dir: Path,
     resolved: Recipe,
     manifest: Manifest | None,
@@ -62,7 +61,7 @@ def check_sources(
         The sources; None, and a difference, where they can't be read.
     """
     override = f"data_dir={json.dumps(str(data_dir.absolute()), ensure_ascii=False)}"
-    recipe = load_recipe(directory / RECIPE_NAME, [override, "cache=false"])  # what was kept proves nothing
+    recipe = load_recipe(findings.directory / RECIPE_NAME, [override, "cache=false"])  # what was kept proves nothing
     recipe = recipe.model_copy(update={"model": resolved.model})
     wanted = f"sources that can be read below {data_dir}"
     prepared = findings.derive(RECIPE_NAME, wanted, lambda: prepare(recipe, ledger, is_finished=True))
@@ -81,7 +80,7 @@ def check_sources(
     return prepared
 
 
-def check_rescored(findings: Findings, directory: Path, prepared: Prepared, model: str, sample: int) -> None:
+def check_rescored(findings: Findings, prepared: Prepared, model: str, sample: int) -> None:
     """Score a sample of the calibration records again and compare NLLs within a tolerance, and answers.
 
     The sample is the first so many records under a key of their own, over all sources. In another precision than
@@ -95,7 +94,7 @@ def check_rescored(findings: Findings, directory: Path, prepared: Prepared, mode
     if scored is None:
         return
     overrides = ["engine=local", "workers=1", "server={}", f"model={json.dumps(model)}"]
-    recipe = load_recipe(directory / RECIPE_NAME, overrides)
+    recipe = load_recipe(findings.directory / RECIPE_NAME, overrides)
     items = calibration_items(recipe, prepared.splits.values())
     items.sort(key=lambda item: order_key("rescoring", 0, item.record.source, item.record.record_id))
     ran = scored.model
@@ -158,15 +157,10 @@ def _compare(
 
 
 def _check_ids(findings: Findings, prepared: Prepared, splits: SplitIds) -> None:
-    for label, split in prepared.splits.items():
-        if label not in splits.sources:
-            continue
-        found = splits.sources[label]
-        for role, expected, ids in (
-            ("calibration", tuple(record.record_id for record in split.calibration), found.calibration),
-            ("evaluation", tuple(record.record_id for record in split.evaluation), found.evaluation),
-            ("candidates", split.candidate_ids, found.candidates),
-        ):
+    own = prepared.ids
+    for label in sorted(own.keys() & splits.sources.keys()):
+        for role in ("calibration", "evaluation", "candidates"):
+            expected, ids = (getattr(one[label], role) for one in (own, splits.sources))
             if len(expected) != len(ids) or any(one != other for one, other in zip(expected, ids, strict=True)):
                 place = f"source {label}: {role}"
                 first = next((one for one, other in zip(expected, ids, strict=False) if one != other), "the count")

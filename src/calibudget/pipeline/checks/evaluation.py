@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict
 from functools import partial
 from itertools import groupby
-from pathlib import Path
 
 from calibudget.errors import ArtefactError
 from calibudget.evaluation.aggregates import PANELS
@@ -25,9 +24,9 @@ from calibudget.store.train_set import TRAIN_NAMES
 from calibudget.tasks.answers import EARLIER_PARSERS, PARSER_VERSION, AnswerSpec
 
 
-def check_evaluation(findings: Findings, directory: Path, splits: SplitIds | None) -> None:
+def check_evaluation(findings: Findings, splits: SplitIds | None) -> None:
     """Compare an evaluation with its predictions, and these with their texts; nothing where the run has none."""
-    if not any((directory / name).exists() for name in (EVALUATION_NAME, PREDICTIONS_NAME)):
+    if not any((findings.directory / name).exists() for name in (EVALUATION_NAME, PREDICTIONS_NAME)):
         return
     evaluation = findings.read(EVALUATION_NAME, read_evaluation)
     predictions = findings.read(PREDICTIONS_NAME, read_predictions)
@@ -39,8 +38,8 @@ def check_evaluation(findings: Findings, directory: Path, splits: SplitIds | Non
         return
     known = {} if splits is None or evaluation.calibration_set is None else splits.sources
     held_out = {bare_id(one) for own in known.values() for one in own.calibration}
-    _check_held_out(findings, evaluation, by_task, directory)
-    _check_frame(findings, evaluation, directory)
+    _check_held_out(findings, evaluation, by_task)
+    _check_frame(findings, evaluation)
     _check_results(findings, evaluation, by_task, held_out)
     for task, own in by_task.items():
         _check_judgements(findings, evaluation, task, own)
@@ -61,12 +60,12 @@ def _spec(value: object) -> AnswerSpec:
         raise ArtefactError(f"answers aren't checked by {dict(value)}") from error
 
 
-def _check_held_out(
-    findings: Findings, evaluation: Evaluation, by_task: Mapping[str, Sequence[Prediction]], directory: Path
-) -> None:
+def _check_held_out(findings: Findings, evaluation: Evaluation, by_task: Mapping[str, Sequence[Prediction]]) -> None:
     """Hold the tasks of a run's own records to these: which they are, what is right, and how that is checked."""
     asked = [name for name in by_task if name.removesuffix(SUFFIX).startswith(HELD_OUT)]
-    read = findings.derive(EVALUATION_NAME, "held-out records", lambda: held_out_benchmarks(directory)) if asked else []
+    if not asked:
+        return
+    read = findings.derive(EVALUATION_NAME, "held-out records", lambda: held_out_benchmarks(findings.directory))
     known = {one.name: one for one in read or ()}
     for name in asked:
         own, stored = known.get(name.removesuffix(SUFFIX)), evaluation.tasks[name]
@@ -88,11 +87,12 @@ def _check_held_out(
             )
 
 
-def _check_frame(findings: Findings, evaluation: Evaluation, directory: Path) -> None:
+def _check_frame(findings: Findings, evaluation: Evaluation) -> None:
     """Compare panels with the paper's, the training set with the run's, and the model with the one that scored.
 
     Panels of the user's own, a training set from elsewhere, the adapter and how the model ran are taken as given.
     """
+    directory = findings.directory
     panels = {name: list(one.of) if (one := evaluation.panels.get(name)) else [] for name in PANELS}
     findings.compare(EVALUATION_NAME, {name: list(parts) for name, parts in PANELS.items()}, panels, field="panels")
     trained_on = evaluation.training_set

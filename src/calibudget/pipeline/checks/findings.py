@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, TypeVar, cast
 
 from calibudget.errors import InputError, InputTypeError
 from calibudget.store.sums import Difference
@@ -31,7 +31,8 @@ class Findings:
         """Begin without findings."""
         self.differences: list[Difference] = []
         self.checked: list[str] = []
-        self._directory = directory
+        self.directory = directory
+        self._read: dict[tuple[str, object], object] = {}
 
     def add(self, file: str, field: str, expected: str, found: str) -> None:
         """Note one difference, unless it is noted already."""
@@ -42,8 +43,11 @@ class Findings:
         self.differences += [one for one in differences if one not in self.differences]
 
     def read(self, name: str, reader: Callable[[Path], Result]) -> Result | None:
-        """What a reader makes of a file of the directory; None, and a difference, where it refuses it."""
-        return self.derive(name, "a file that can be read", lambda: reader(self._directory / name))
+        """What a reader makes of a file of the directory, read once; None, and a difference, where it refuses it."""
+        key = (name, reader)
+        if key not in self._read:
+            self._read[key] = self.derive(name, "a file that can be read", lambda: reader(self.directory / name))
+        return cast("Result | None", self._read[key])
 
     def derive(self, file: str, expected: str, make: Callable[[], Result]) -> Result | None:
         """What `make` returns; None, and a difference of `file`, where it refuses its input."""
@@ -56,12 +60,7 @@ class Findings:
     def compare(self, file: str, expected: object, found: object, *, field: str = "", same: Same = equal) -> bool:
         """Note every place where two JSON values differ; whether there is none.
 
-        Args:
-            file: the file that holds `found`.
-            expected: what was re-derived.
-            found: what the file says.
-            field: where in the file the values lie.
-            same: what makes two scalars the same.
+        `expected` was re-derived, `found` stands in the file at `field`; `same` says what makes two scalars the same.
         """
         places = list(_differing(expected, found, field, same))
         for place, one, other in places[:_NAMED]:

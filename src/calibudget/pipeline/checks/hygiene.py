@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from calibudget.pipeline.checks.findings import Findings
+from calibudget.pipeline.prepare import hygiene_rules
 from calibudget.recipe.schema import Recipe
 from calibudget.sources.hygiene.artefact import HYGIENE, HYGIENE_NAME, NAMED_IDS, Checks, Found, Hygiene, SourceHygiene
 from calibudget.sources.spec import HygieneRules
@@ -29,14 +30,8 @@ def check_hygiene(
     if hygiene is None:
         return None
     rules = recipe.hygiene
-    specs = recipe.source_specs()
-    findings.compare(
-        HYGIENE_NAME,
-        rules.to_json({spec.label: spec.duplicates for spec in specs}),
-        hygiene.rules,
-        field="rules",
-    )
-    findings.compare(HYGIENE_NAME, [spec.label for spec in specs], list(hygiene.sources), field="sources")
+    findings.compare(HYGIENE_NAME, hygiene_rules(recipe), hygiene.rules, field="rules")
+    findings.compare(HYGIENE_NAME, list(recipe.specs), list(hygiene.sources), field="sources")
     findings.compare(HYGIENE_NAME, sorted(recipe.hygiene.evaluation), list(hygiene.evaluation), field="evaluation")
     findings.compare(HYGIENE_NAME, recipe.companion is not None, hygiene.companion is not None, field="companion")
     for label, row in hygiene.sources.items():

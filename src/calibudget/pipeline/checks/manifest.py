@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 from calibudget.allocation.check import check_plan
@@ -17,6 +16,7 @@ from calibudget.errors import InputError
 from calibudget.pipeline.allocate import plan_recipe, read_plan
 from calibudget.pipeline.checks.findings import Findings, equal
 from calibudget.pipeline.checks.train import TrainIds
+from calibudget.pipeline.encoding import counted_by
 from calibudget.pipeline.evidence import (
     allocation_evidence,
     quota_evidence,
@@ -29,7 +29,6 @@ from calibudget.pipeline.ledger import ROUNDS_NAME, Ledger
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import reused_calibration
 from calibudget.pipeline.rendering import is_earlier, taught
-from calibudget.pipeline.tokens import counted_by
 from calibudget.recipe.schema import Recipe
 from calibudget.records import AllocationPlan, Exponents, Selection, Statistics
 from calibudget.selection.draw import marked
@@ -72,13 +71,13 @@ class Derived:
     train: TrainIds | None
 
 
-def check_bindings(findings: Findings, directory: Path, manifest: Manifest, names: Iterable[str]) -> None:
+def check_bindings(findings: Findings, manifest: Manifest, names: Iterable[str]) -> None:
     """Compare the artefacts' lengths and digests with those that the manifest binds."""
     for name in sorted(set(names) - set(manifest.artefacts)):
         findings.add(MANIFEST_NAME, f"artefacts.{name}", "its bytes and digest", "nothing")
     for name, bound in manifest.artefacts.items():
         try:
-            found = file_digest(confined(directory, name))
+            found = file_digest(confined(findings.directory, name))
         except InputError as error:
             findings.add(name, "", "the file that the manifest binds", str(error))
             continue
@@ -137,8 +136,7 @@ def _source(derived: Derived, label: str) -> dict[str, Any]:
     """The fields of one source's evidence that follow from the other files."""
     fields: dict[str, Any] = {}
     if derived.splits is not None and label in derived.splits.sources:
-        ids = derived.splits.sources[label]
-        fields |= splits_evidence(ids.calibration, ids.candidates, ids.evaluation)
+        fields |= splits_evidence(derived.splits.sources[label])
     if derived.scored is not None:
         own = [score for score in derived.scored.scores if score.source == label]
         fields["scores_sha256"] = scores_sha256(own)
@@ -165,10 +163,10 @@ def _tokens(findings: Findings, derived: Derived) -> dict[str, TokenEvidence] | 
 
 def _check_counts(findings: Findings, recipe: Recipe, label: str, row: SourceEvidence) -> None:
     """Every record is somewhere: skipped, dropped, held out, in the pool, or out of it (a twin, spent)."""
-    specs = {spec.label: spec for spec in recipe.source_specs()}
-    if label not in specs:
+    if label not in recipe.specs:
         return
-    dropped = row.duplicates if specs[label].duplicates == "drop" else 0
+    spec = recipe.specs[label]
+    dropped = row.duplicates if spec.duplicates == "drop" else 0
     accounted = row.skipped + dropped + row.calibration_size + row.shared_prompts + row.pool_size
     accounted += (row.spent or 0) + (row.barred or 0) + (row.evaluation_size or 0) + (row.evaluation_twins or 0)
     if (recipe.rounds is None) != (row.spent is None):
@@ -176,7 +174,7 @@ def _check_counts(findings: Findings, recipe: Recipe, label: str, row: SourceEvi
             MANIFEST_NAME, f"sources.{label}.spent", "a count in a later round, and only there", str(row.spent)
         )
     findings.compare(MANIFEST_NAME, accounted, row.read, field=f"sources.{label}.read")
-    _check_left_out(findings, recipe, specs[label], row, f"sources.{label}")
+    _check_left_out(findings, recipe, spec, row, f"sources.{label}")
 
 
 def _check_left_out(
@@ -191,7 +189,7 @@ def _check_left_out(
 
 
 def _check_companion(findings: Findings, manifest: Manifest, derived: Derived) -> None:
-    spec, row = derived.recipe.companion_spec(), manifest.companion
+    spec, row = derived.recipe.companion_spec, manifest.companion
     if spec is None or row is None:
         findings.compare(MANIFEST_NAME, spec is not None, row is not None, field="companion")
         return

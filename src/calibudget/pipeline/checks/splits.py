@@ -31,7 +31,7 @@ def check_splits(findings: Findings, recipe: Recipe, splits: SplitIds) -> None:
     given = {"split_seed": splits.split_seed, "selection_seed": splits.selection_seed}
     seeds = {"split_seed": recipe.split_seed, "selection_seed": recipe.selection_seed}
     findings.compare(SPLITS_NAME, seeds, given)
-    specs = {spec.label: spec for spec in recipe.source_specs()}
+    specs = recipe.specs
     if not findings.compare(SPLITS_NAME, sorted(specs), sorted(splits.sources), field="source"):
         return
     size = 0 if recipe.calibration == "none" else recipe.calibration.per_source

@@ -83,7 +83,7 @@ def check_held_out(findings: Findings, recipe: Recipe, splits: SplitIds) -> None
     expected = [[label, one] for label, ids in sorted(splits.sources.items()) for one in ids.evaluation]
     found = [[str(row["source"]), str(row["record_id"])] for row in rows]
     if findings.compare(HELD_OUT_NAME, expected, found, field="rows"):
-        makers = {spec.label: RecordMaker(spec) for spec in recipe.source_specs()}
+        makers = {label: RecordMaker(spec) for label, spec in recipe.specs.items()}
         again = partial(train_row, layout="turns")
         for number, row in enumerate(rows, start=1):
             compared = ("record_id", "role", "prompt", "completion", "tools")
@@ -92,7 +92,7 @@ def check_held_out(findings: Findings, recipe: Recipe, splits: SplitIds) -> None
 
 
 def _read(findings: Findings, recipe: Recipe, path: Path, again: Rendering | None, *, earlier: bool) -> TrainIds:
-    specs = {spec.label: spec for spec in recipe.all_specs()}
+    specs = recipe.all_specs
     makers = {label: RecordMaker(spec) for label, spec in specs.items()}
     ids = TrainIds()
     layout = recipe.output.layout
