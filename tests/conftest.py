@@ -11,6 +11,7 @@ import sys
 import warnings
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing
+from dataclasses import dataclass
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,6 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-import calibudget.lm  # noqa: F401 (before any product of torch's: it sets how MKL shares one among threads)
 from calibudget.records import Message, Record
 
 # A test that takes long on a busy machine isn't a wrong one; benchmarks measure time.
@@ -242,6 +242,47 @@ def s3_bucket(s3_server: str, s3_endpoint: Callable[..., None]) -> Any:
     system = fsspec.filesystem("s3")
     system.mkdir("rows")
     return system
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a command ended: its exit code, and what it told."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture(name="calibudget")
+def _calibudget(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
+    """Runs `calibudget` with these arguments in this process, as the console script does."""
+    from calibudget.cli.entry import entry
+
+    def call(*arguments: object) -> Outcome:
+        monkeypatch.setattr(sys, "argv", ["calibudget", *map(str, arguments)])
+        with pytest.raises(SystemExit) as leave:
+            entry()
+        captured = capsys.readouterr()
+        return Outcome(code=leave.value.code, out=captured.out, err=captured.err)  # type: ignore[arg-type]
+
+    return call
+
+
+def fruit_recipe(folder: Path, *, count: int = 24, checked: bool = False, **fields: Any) -> Path:
+    """Write a recipe and the rows of its two sources, whose answers go by turns; `fields` are the recipe's own."""
+    sources: dict[str, Any] = {}
+    for label in ("apples", "pears"):
+        rows = [
+            {"prompt": f"How many {label} are {i} and {i + 1}?", "completion": f"the correct answer is answer{i % 2}"}
+            for i in range(count)
+        ]
+        (folder / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        answer = {"kind": "choice", "labels": ["answer0", "answer1"]} if checked else "none"
+        sources[label] = {"path": f"{label}.jsonl", "answer": answer}
+    usual: dict[str, Any] = {"budget": 12, "floor": 4, "error": "nll+wrong" if checked else "nll"}
+    usual["calibration"] = {"per_source": 4, "resamples": 2, "max_new_tokens": 4}
+    (folder / "recipe.yaml").write_text(json.dumps({**usual, "sources": sources, **fields}))
+    return folder / "recipe.yaml"
 
 
 _FRUITS = """

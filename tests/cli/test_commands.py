@@ -36,16 +36,6 @@ def recipe(tmp_path: Path) -> Any:
     return tmp_path / "recipe.yaml"
 
 
-def test_allocate_without_statistics_shows_a_table(calibudget: Callable[..., Any]) -> None:
-    outcome = calibudget("allocate", "--sizes", "rows=100 more=10000", "--budget", 150, "--policy", "equal")
-    assert outcome.code == 0
-    assert [line.split("│")[-2].strip() for line in outcome.out.splitlines() if line.startswith("│ ")] == [
-        "75",
-        "75",
-        "150",
-    ]
-
-
 def test_statistics_and_allocate_from_scores_made_elsewhere(calibudget: Callable[..., Any], tmp_path: Path) -> None:
     scores = tmp_path / "scores.jsonl"
     rows = [{"source": source, "nll": 1 + n / 50, "correct": n % 3 == 0} for source in "ab" for n in range(40)]
@@ -82,15 +72,8 @@ def test_run_verify_select_and_score_belong_together(
     told = json.loads(ran.out)
     assert sum(told["quotas"].values()) == told["count"] == 12
     assert calibudget("verify", tmp_path / "run", "--data-dir", tmp_path).code == 0
-    drawn = calibudget(
-        "select",
-        recipe,
-        "--allocation",
-        tmp_path / "run" / "allocation.json",
-        "--output-dir",
-        tmp_path / "drawn",
-        "--json",
-    )
+    given = tmp_path / "run" / "allocation.json"
+    drawn = calibudget("select", recipe, "--allocation", given, "--output-dir", tmp_path / "drawn", "--json")
     assert json.loads(drawn.out)["selected_sha256"] == told["selected_sha256"]
     assert (tmp_path / "drawn" / "train.jsonl").read_bytes() == (tmp_path / "run" / "train.jsonl").read_bytes()
     assert calibudget("score", recipe, "--output", tmp_path / "scores.parquet").code == 0
@@ -228,9 +211,6 @@ def test_allocate_loads_neither_recipes_nor_what_reads_data() -> None:
 
 
 def test_every_command_has_help(calibudget: Callable[..., Any]) -> None:
-    listed = calibudget("--help")
-    assert listed.code == 0
     for one in chain.from_iterable(_COMMANDS.values()):
         command = getattr(one, "__name__", None) or one.info.name
-        assert command in listed.out
         assert "Usage" in calibudget(command, "--help").out

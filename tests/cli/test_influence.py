@@ -13,41 +13,20 @@ from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_tokenizer
 from calibudget.pipeline.prepare import prepare
 from calibudget.recipe.load import load_recipe
-
-RECIPE = """
-model: {model}
-budget: 12
-floor: 2
-error: nll
-calibration: {{per_source: 4, resamples: 4, device: cpu}}
-sources:
-  apples: {{path: apples.jsonl, answer: none}}
-  pears: {{path: pears.jsonl, answer: none}}
-"""
-WARM_UP = ["--warm-up", "epochs=1", "--warm-up", "rank=4", "--warm-up", "learning_rate=0.001"]
+from tests.conftest import fruit_recipe
 
 
 @pytest.fixture
 def recipe(tmp_path: Path, tiny_directory: Path) -> Any:
-    for name, count in (("apples", 14), ("pears", 18)):
-        rows = [
-            {"instruction": f"How many {name} are {n}?", "output": f"answer{n % 2 + 1} " * (n % 3 + 1)}
-            for n in range(count)
-        ]
-        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "recipe.yaml").write_text(RECIPE.format(model=tiny_directory))
-    return tmp_path / "recipe.yaml"
+    return fruit_recipe(tmp_path, count=16, model=str(tiny_directory))
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
         (["--shard", "4"], "there are shards 0 to 3"),
-        (["--dimension", "0"], "dimension must be 1 to"),
-        (["--warm-up", "luck=1"], "luck"),
         (["--warm-up", "rank"], "--warm-up 'rank' isn't KEY=VALUE"),
         (["--warm-up-share", "2"], "above 0 and at most 1"),
-        (["calibration=none", "policy=equal"], "measured on the calibration splits"),
         (["--warm-up", "max_length=6"], "more than max_length 6"),
     ],
 )
@@ -71,5 +50,5 @@ def test_a_dry_run_counts_and_begins_nothing(
     lengths = [encoder.encode(record).total_length for split in splits for record in split.candidates]
     assert found["calibration"] == {"apples": 4, "pears": 4}
     assert (found["candidates"], found["tokens"], found["longest"]) == (24, sum(lengths), max(lengths))
-    assert found["warm_up_examples"] == 3 + 5
+    assert found["warm_up_examples"] == 4 + 4
     assert not output.exists()

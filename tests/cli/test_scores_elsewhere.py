@@ -9,21 +9,13 @@ from typing import Any
 import pytest
 
 from calibudget.store.scores import read_scores_file
+from tests.conftest import fruit_recipe
 
 pytestmark = pytest.mark.filterwarnings("ignore:fewer than 30 calibration records")
 LOGS = Path(__file__).parents[1] / "store" / "logs"
 NLL, GENERATED = (next(LOGS.glob(f"samples_{task}_*")) for task in ("calib_nll", "calib_gen"))
 INSPECT = next(LOGS.glob("*.eval"))
 SIZES = ["--pool-sizes", "arc=900", "--pool-sizes", "boolq=400"]
-RECIPE = """
-model: {model}
-budget: 8
-floor: 2
-calibration: {{per_source: 4, resamples: 2, max_new_tokens: 4}}
-sources:
-  apples: {{path: apples.jsonl, answer: {{kind: choice, labels: [answer0, answer1]}}}}
-  pears: {{path: pears.jsonl, answer: {{kind: choice, labels: [answer0, answer1]}}}}
-"""
 
 
 def test_statistics_of_samples_and_logs_follow_their_verdicts(tmp_path: Path, calibudget: Any) -> None:
@@ -61,11 +53,8 @@ def test_a_verdict_that_is_missing_or_unknown_is_refused(calibudget: Any) -> Non
 def test_a_run_takes_several_files_that_name_the_exported_records(
     tmp_path: Path, calibudget: Any, tiny_directory: Path
 ) -> None:
-    for label in ("apples", "pears"):
-        rows = [{"prompt": f"How many {label} are {i}?", "completion": f"answer{i % 2}"} for i in range(12)]
-        (tmp_path / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    recipe, exported = tmp_path / "recipe.yaml", tmp_path / "calibration.jsonl"
-    recipe.write_text(RECIPE.format(model=tiny_directory))
+    recipe = fruit_recipe(tmp_path, count=12, checked=True, model=str(tiny_directory), budget=8, floor=2)
+    exported = tmp_path / "calibration.jsonl"
     assert calibudget("score", recipe, "--export", exported).code == 0
     records = [json.loads(line) for line in exported.read_text().splitlines()]
     losses = tmp_path / "losses.jsonl"

@@ -21,31 +21,13 @@ from calibudget.pipeline.train import train
 from calibudget.recipe.load import load_recipe
 from calibudget.recipe.schema import Recipe
 from calibudget.store.files import directory_lock
-
-RECIPE = """
-model: {model}
-budget: 12
-floor: 4
-calibration: {{per_source: 4, resamples: 2, max_new_tokens: 4}}
-error: nll
-sources:
-  apples: {{path: apples.jsonl, answer: none}}
-  pears: {{path: pears.jsonl, answer: none}}
-"""
+from tests.conftest import fruit_recipe
 
 
 @pytest.fixture
 def recipe_of(tmp_path: Path) -> Callable[..., Recipe]:
     """A recipe of two sources that would be found, with a model."""
-    for label in ("apples", "pears"):
-        rows = [{"prompt": f"How many {label} are {i}?", "completion": f"{i}"} for i in range(24)]
-        (tmp_path / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-    def make(model: object = "none", *overrides: str) -> Recipe:
-        (tmp_path / "recipe.yaml").write_text(RECIPE.format(model=json.dumps(str(model))))
-        return load_recipe(tmp_path / "recipe.yaml", overrides)
-
-    return make
+    return lambda model="none", *overrides: load_recipe(fruit_recipe(tmp_path, model=str(model)), overrides)
 
 
 @pytest.fixture

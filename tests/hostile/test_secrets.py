@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from calibudget.cli.entry import entry
 from calibudget.messages import redacted
 
 PRIVATE = "Zq7xK2mV9tRb4LwNs8Yd"
@@ -32,17 +30,6 @@ FIELDS = {
     "policy": ("policy", None),
     "unknown": ("unheard", None),
 }
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    def call(*arguments: Any) -> Any:
-        monkeypatch.setattr(sys, "argv", ["calibudget", *map(str, arguments)])
-        with pytest.raises(SystemExit) as leave:
-            entry()
-        return leave.value.code, "".join(capsys.readouterr())
-
-    return call
 
 
 def secret_of(text: Any) -> Any:
@@ -69,7 +56,7 @@ def test_every_form_is_found_and_plain_texts_stay() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
-def test_no_field_takes_one_and_nothing_is_written(tmp_path: Path, command: Any, text: Any) -> None:
+def test_no_field_takes_one_and_nothing_is_written(tmp_path: Path, calibudget: Any, text: Any) -> None:
     (tmp_path / "rows.jsonl").write_text('{"instruction": "a", "output": "b"}\n' * 3)
     for field, (outer, inner) in FIELDS.items():
         recipe = {"engine": "fake", "model": "m", "budget": 1, "error": "nll", "sources": {"a": {"answer": "none"}}}
@@ -80,8 +67,9 @@ def test_no_field_takes_one_and_nothing_is_written(tmp_path: Path, command: Any,
             recipe[outer] = {inner: text} if inner else text
         path = tmp_path / "recipe.yaml"
         path.write_text(json.dumps(recipe))
-        code, said = command("run", path, "--output-dir", tmp_path / "out")
-        assert (field, code) == (field, 2), said
+        told = calibudget("run", path, "--output-dir", tmp_path / "out")
+        said = told.out + told.err
+        assert (field, told.code) == (field, 2), said
         assert "credential" in said
         assert secret_of(text) not in said
         assert not (tmp_path / "out").exists()
@@ -89,7 +77,7 @@ def test_no_field_takes_one_and_nothing_is_written(tmp_path: Path, command: Any,
 
 @pytest.mark.slow
 @pytest.mark.parametrize("text", [TEXTS["user"], TEXTS["hub"]])
-def test_no_option_or_override_repeats_one(tmp_path: Path, command: Any, text: Any) -> None:
+def test_no_option_or_override_repeats_one(tmp_path: Path, calibudget: Any, text: Any) -> None:
     (tmp_path / "rows.jsonl").write_text('{"instruction": "a", "output": "b"}\n' * 3)
     recipe = {"engine": "fake", "model": "m", "budget": 1, "error": "nll"}
     recipe["sources"] = {"a": {"path": "rows.jsonl", "answer": "none"}}
@@ -101,6 +89,6 @@ def test_no_option_or_override_repeats_one(tmp_path: Path, command: Any, text: A
         ("evaluate", text, "--tasks", "boolq", "--output-dir", tmp_path / "e"),
         ("verify", text),
     ):
-        code, said = command(*arguments)
-        assert code == 2, said
-        assert secret_of(text) not in said
+        told = calibudget(*arguments)
+        assert told.code == 2, told.err
+        assert secret_of(text) not in told.out + told.err

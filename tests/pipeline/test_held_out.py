@@ -134,7 +134,7 @@ def test_the_words_in_which_a_source_puts_its_questions_make_no_twins() -> None:
         assert made is not None
         return made
 
-    subjects = (
+    subjects = [
         "invoice",
         "parcel",
         "login",
@@ -147,7 +147,7 @@ def test_the_words_in_which_a_source_puts_its_questions_make_no_twins() -> None:
         "coupon",
         "seat",
         "key",
-    )
+    ]
     held_out = [record(f"my {one} from last week is wrong again and nobody at the desk answers") for one in subjects]
     words = HeldOutWords([held_out], NearDuplicatesRule())
     others = [record("how do I cancel"), record("my parcel never came, where is it now?")]

@@ -16,19 +16,8 @@ from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
-from tests.conftest import bytes_in, model_of
+from tests.conftest import bytes_in, fruit_recipe, model_of
 
-RECIPE = """
-model: {model}
-template: chat
-budget: 12
-floor: 4
-calibration: {{per_source: 4, resamples: 2, max_new_tokens: 4}}
-error: nll
-sources:
-  apples: {{path: apples.jsonl, answer: none}}
-  pears: {{path: pears.jsonl, answer: none}}
-"""
 OPTIONS = ("rank=2", "scaling=4", "batch_size=4", "epochs=1", "max_length=256", "device=cpu")
 
 
@@ -40,11 +29,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 def make_run(folder: Path, model: str) -> Path:
     folder.mkdir(parents=True)
-    for label in ("apples", "pears"):
-        rows = [{"prompt": f"How many {label} are {i}?", "completion": f"answer{i % 2}"} for i in range(24)]
-        (folder / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (folder / "recipe.yaml").write_text(RECIPE.format(model=model))
-    run(load_recipe(folder / "recipe.yaml"), folder / "run")
+    run(load_recipe(fruit_recipe(folder, model=model, template="chat")), folder / "run")
     return folder / "run"
 
 

@@ -18,10 +18,8 @@ from calibudget.pipeline.rounds import ledger_of
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe, resolved_yaml
-from calibudget.sources.source import read_source
 from calibudget.store.canonical import canonical_json
 from calibudget.store.manifest import MANIFEST
-from calibudget.store.scores import read_scores_file
 from calibudget.store.splits import read_splits
 from tests.pipeline.conftest import forge, picks
 
@@ -117,18 +115,6 @@ def test_fresh_calibration_records_are_neither_trained_on_nor_held_out_before(
         assert not set(held[2][label].candidates) & set(held[0][label].calibration)
     for name in ("second", "third"):
         assert verify(tmp_path / name, data_dir=tmp_path / "data").differences == ()
-
-
-@pytest.mark.slow
-def test_a_warm_up_spends_the_floors_and_the_next_round_the_rest(play: Callable[..., Any], tmp_path: Path) -> None:
-    """Floors only, then the residual: together the quotas of one run, if the scores are the same."""
-    whole = play("whole", overrides=["budget=30", "floor=8"])
-    warm_up = play("warm-up", overrides=["budget=16", "floor=8"])
-    assert warm_up.plan.quotas == {"boolq": 8, "piqa": 8}
-    rest = play("rest", "warm-up", overrides=["budget=14", "floor=8"])
-    assert rest.plan.residual_budget == 14
-    assert {label: 8 + quota for label, quota in rest.plan.quotas.items()} == whole.plan.quotas
-    assert picks(tmp_path / "warm-up") | picks(tmp_path / "rest") == picks(tmp_path / "whole")
 
 
 @pytest.mark.slow
@@ -243,50 +229,3 @@ def test_paths_of_one_machine_stay_out_of_the_evidence(make_recipe: Callable[...
     assert recipe.adapter == tmp_path / "tuned" / "adapter"
     assert str(tmp_path).encode() not in resolved_yaml(recipe)
     assert b"first" in resolved_yaml(recipe)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::FutureWarning")  # of peft's own calls
-def test_a_later_round_scores_with_what_the_earlier_one_trained(
-    play: Callable[..., Any], tmp_path: Path, tiny_directory: Path
-) -> None:
-    """The whole step: train the first round's picks, score again under the adapter, and hold it to peft's own model."""
-    torch = pytest.importorskip("torch")
-    peft = pytest.importorskip("peft")
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from calibudget.lm.encoding import Encoder
-    from calibudget.pipeline.train import train
-
-    local = ["engine=local", f"model={tiny_directory}"]
-    play("first", overrides=local)
-    options = ["rank=4", "scaling=8", "epochs=3", "batch_size=4", "learning_rate=0.02", "device=cpu", "max_length=512"]
-    train(tmp_path / "first", options)
-    adapter = tmp_path / "first" / "adapter"
-    plain = play("plain", "first", overrides=local)
-    tuned = play("tuned", "first", overrides=[*local, f"calibration.adapter={adapter}"])
-    scores = {name: read_scores_file(tmp_path / name / "scores.parquet").scores for name in ("plain", "tuned")}
-    ids = {name: [(one.source, one.record_id) for one in own] for name, own in scores.items()}
-    assert ids["plain"] == ids["tuned"]
-    means = {name: sum(one.nll for one in own) / len(own) for name, own in scores.items()}
-    assert means["tuned"] < means["plain"]
-    assert plain.plan.quotas.keys() == tuned.plan.quotas.keys()
-    assert verify(tmp_path / "tuned").differences == ()
-    scorers = {name: MANIFEST.read(tmp_path / name / "manifest.json").scorer for name in ("plain", "tuned")}
-    assert scorers["tuned"]["model"]["adapter"]  # type: ignore[index]
-    assert not scorers["plain"]["model"].get("adapter")  # type: ignore[index, union-attr]
-
-    encode = Encoder("alpaca", AutoTokenizer.from_pretrained(tiny_directory)).encode
-    model = peft.PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tiny_directory), adapter).eval()
-    specs = load_recipe(tmp_path / "tuned" / "recipe.resolved.yaml", [f"data_dir={tmp_path / 'data'}"]).source_specs()
-    records = {
-        (spec.label, one.record_id): one for spec in specs for one in read_source(spec, tmp_path / "data").records
-    }
-    for scored in scores["tuned"]:
-        encoded = encode(records[scored.source, scored.record_id])
-        ids_of = torch.tensor([[*encoded.prompt_ids, *encoded.response_ids]])
-        with torch.no_grad():
-            logits = model(input_ids=ids_of).logits[0].log_softmax(-1)
-        start = len(encoded.prompt_ids)
-        own = [-logits[start + at - 1, token].item() for at, token in enumerate(encoded.response_ids)]
-        assert scored.nll == pytest.approx(sum(own) / len(own), abs=2e-4)

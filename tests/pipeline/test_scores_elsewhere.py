@@ -12,28 +12,12 @@ from calibudget.errors import ArtefactError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.score import export_calibration
 from calibudget.recipe.load import load_recipe
-
-RECIPE = """
-model: {model}
-budget: 8
-floor: 2
-calibration: {{per_source: 4, resamples: 2, max_new_tokens: 4}}
-sources:
-  apples: {{path: apples.jsonl, answer: {{kind: choice, labels: [answer0, answer1]}}}}
-  pears: {{path: pears.jsonl, answer: {{kind: choice, labels: [answer0, answer1]}}}}
-"""
+from tests.conftest import fruit_recipe
 
 
 @pytest.fixture
 def recipe(tmp_path: Path, tiny_directory: Path) -> Any:
-    for label in ("apples", "pears"):
-        rows = [
-            {"prompt": f"How many {label} are {i} and {i + 1}?", "completion": f"the correct answer is answer{i % 2}"}
-            for i in range(12)
-        ]
-        (tmp_path / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (tmp_path / "recipe.yaml").write_text(RECIPE.format(model=tiny_directory))
-    return load_recipe(tmp_path / "recipe.yaml")
+    return load_recipe(fruit_recipe(tmp_path, count=12, checked=True, model=str(tiny_directory), budget=8, floor=2))
 
 
 def written(path: Path, lines: list[dict[str, Any]]) -> Path:

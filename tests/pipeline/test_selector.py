@@ -238,7 +238,7 @@ def test_scores_of_another_pool_are_refused_by_line(
 ) -> None:
     rows = [(label, one, worth(one)) for label, one in candidates(splits)]
     write_scores(tmp_path / "s.jsonl", [*rows, ("piqa", "f" * 64, 1.0)])
-    words = rf"s.jsonl: line {len(rows) + 1}: '{'f' * 64}' is no candidate of piqa; score this pool"
+    words = rf"s.jsonl:{len(rows) + 1}: '{'f' * 64}' is no candidate of piqa; score this pool"
     refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, words)
     write_scores(tmp_path / "s.jsonl", [*rows, ("piqa", "f" * 64, 1.0), ("piqa", "e" * 64, 1.0)])
     words = rf"'{'f' * 64}' is no candidate of piqa \(the first of 2 such rows\); score this pool"

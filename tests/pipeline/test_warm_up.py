@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from calibudget.lm.encoding import Encoder
 from calibudget.pipeline.rounds import ledger_of
 from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
+from calibudget.sources.source import read_source
 from calibudget.store.artefacts import STATISTICS
 from calibudget.store.manifest import MANIFEST
+from calibudget.store.scores import read_scores
 from calibudget.store.splits import read_splits
 from tests.pipeline.conftest import picks
 
@@ -30,8 +33,10 @@ TRAINING = ("rank=8", "scaling=16", "batch_size=4", "epochs=12", "learning_rate=
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # of peft's own calls
 def test_the_residual_follows_the_need_of_the_trained_model(tmp_path: Path, tiny_directory: Path) -> None:
-    import torch
+    torch, peft = pytest.importorskip("torch"), pytest.importorskip("peft")
+    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     torch.set_num_threads(1)
     for label in ("apples", "pears"):
@@ -71,6 +76,19 @@ def test_the_residual_follows_the_need_of_the_trained_model(tmp_path: Path, tiny
     assert second.plan.quotas["apples"] < second.plan.quotas["pears"]
     assert not picks(warm_up) & picks(rest)
     assert len(picks(warm_up) | picks(rest)) == 60
+
+    encode = Encoder("alpaca", AutoTokenizer.from_pretrained(tiny_directory)).encode
+    model = AutoModelForCausalLM.from_pretrained(tiny_directory)
+    tuned = peft.PeftModel.from_pretrained(model, warm_up / "adapter").eval()
+    read = [read_source(spec, tmp_path) for spec in load_recipe(recipe).specs.values()]
+    records = {(own.label, one.record_id): one for own in read for one in own.records}
+    for scored in read_scores(rest / "scores.parquet").scores:  # by peft's own model
+        encoded = encode(records[scored.source, scored.record_id])
+        start, response = len(encoded.prompt_ids), encoded.response_ids
+        with torch.no_grad():
+            logits = tuned(input_ids=torch.tensor([[*encoded.prompt_ids, *response]])).logits[0].log_softmax(-1)
+        own_nll = -sum(logits[start + at - 1, token].item() for at, token in enumerate(response)) / len(response)
+        assert scored.nll == pytest.approx(own_nll, abs=2e-4)
 
     found = verify(rest, data_dir=tmp_path, previous=ledger_of([warm_up]))
     assert found.differences == ()

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
-from calibudget.cli.main import exit_code
 from calibudget.pipeline.evaluate import EvaluationRequest, evaluate
 from calibudget.pipeline.explain import explain, read_evidence
 from calibudget.pipeline.verify import verify
@@ -91,26 +87,24 @@ def test_training_and_evaluation_are_shown_as_their_files_have_them(hostile_run:
 
 
 def test_the_arithmetic_the_policies_and_the_sliders_are_those_of_the_commands(
-    hostile_run: Path, reported: Page, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    hostile_run: Path, reported: Page, calibudget: Any
 ) -> None:
-    def calibudget(*arguments: object) -> Any:
-        monkeypatch.setattr(sys, "argv", ["calibudget", *map(str, arguments)])
-        assert exit_code() == 0
-        return json.loads(capsys.readouterr().out)
-
     plan, statistics = read_evidence(hostile_run)
     steps = [step for label in plan.sources for step in explain(plan, statistics, label).steps]
     told = [cells for name, rows in reported.tables.items() if name.startswith("table ") for _, cells in rows]
     assert [(cells[0], cells[2]) for cells in told[: len(steps)]] == [(step.name, step.formula) for step in steps]
     common = ["--floors", f"{LABEL}=12", "--caps", "pears=45", "--groups", json.dumps(dict(plan.groups or {}))]
     files = [hostile_run / "statistics.json", "--splits", hostile_run / "splits.parquet"]
-    compared = calibudget("allocate", *files, *common, "--json", "--budget", 120, "--floor", 20, "--compare")
+    compared = json.loads(
+        calibudget("allocate", *files, *common, "--json", "--budget", 120, "--floor", 20, "--compare").out
+    )
     for policy, quotas in compared["quotas"].items():
         assert reported.column("policy-table", policy) == {label: shown(quota) for label, quota in quotas.items()}
     assert all(why.rstrip(".") in reported.text for why in compared["left_out"].values())
     grid = json.loads(reported.scripts["grid"])
     budgets, floors = ([",".join(map(str, grid[name]))] for name in ("budgets", "floors"))
-    points = calibudget("whatif", *files, *common, "--json", "--budget", *budgets, "--floor", *floors)["points"]
+    told = calibudget("whatif", *files, *common, "--json", "--budget", *budgets, "--floor", *floors)
+    points = json.loads(told.out)["points"]
     assert len(points) == len(grid["budgets"]) * len(grid["floors"]) == len(grid["points"]) > 20
     for point, stop in zip(points, grid["points"], strict=True):
         quotas = None if point["quotas"] is None else [point["quotas"][label] for label in grid["labels"]]
