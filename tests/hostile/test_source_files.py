@@ -202,7 +202,7 @@ def test_a_file_that_vanishes_shrinks_or_grows_while_it_is_read_is_noticed(
         (lambda: path.write_bytes(MANY.replace(b"p1", b"p2")), r"source 's': r\.jsonl: changed while it was read"),
     ):
         path.write_bytes(MANY)
-        monkeypatch.setattr(module, "read_rows", meddling(change))
+        monkeypatch.setattr(module, "read_blocks", meddling(change))
         with pytest.raises(DataError, match=message):
             read(tmp_path, "r.jsonl")
 

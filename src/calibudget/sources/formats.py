@@ -20,7 +20,7 @@ what may be called. Both are lists, or the JSON text of one, and kept as they st
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -43,7 +43,7 @@ from calibudget.sources.fields import (
     meaning,
 )
 from calibudget.sources.identity import checked_text, pair
-from calibudget.sources.media_marks import refuse_media_marks
+from calibudget.sources.media_marks import may_hold_media, refuse_media_marks
 from calibudget.sources.turns import Conversation, from_text, objects, read_turns
 
 Fields = Mapping[str, object]
@@ -162,6 +162,24 @@ def read_texts(fields: Mapping[str, Any], names: tuple[str, ...], ignored: Colle
     refuse_media_marks(prompt, "the prompt", ignored)
     refuse_media_marks(response, "the response", ignored)
     return prompt, response
+
+
+def read_columns(columns: Sequence[Sequence[str]], ignored: Collection[str]) -> tuple[list[str], list[str]] | None:
+    """What `read_texts` finds in many rows, whose fields are given one by one; None where one holds what it refuses."""
+    prompts, responses = list(map(str.strip, columns[0])), list(map(str.strip, columns[-1]))
+    if not all(prompts) or not all(responses) or any("\0" in "\n".join(texts) for texts in (prompts, responses)):
+        return None
+    for column in columns[1:-1]:
+        if any(column):
+            pairs = zip(prompts, column, strict=True)
+            prompts = [f"{prompt}\n{text}".strip() if text.strip() else prompt for prompt, text in pairs]
+    try:
+        for texts in (prompts, responses):
+            for text in texts if may_hold_media("\n".join(texts)) else ():
+                refuse_media_marks(text, "a text", ignored)
+    except DataError:
+        return None
+    return prompts, responses
 
 
 def _texts(fields: Fields, format: Format, ignored: Collection[str], prompts_suffice: bool) -> tuple[str, str]:  # noqa: A002

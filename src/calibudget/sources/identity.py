@@ -6,10 +6,12 @@ NFC with white space collapsed to single spaces, a response's is NFC with its en
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, NamedTuple
+
+import numpy as np
 
 from calibudget.errors import DataError, InputError, InputTypeError
 from calibudget.keys import canonical_array, canonical_pair
@@ -53,6 +55,19 @@ def normal_instruction(text: str) -> str:
             return text.strip()
         return " ".join(text.split())
     return " ".join(nfc(text).split())
+
+
+def normal_instructions(texts: Sequence[str]) -> list[str]:
+    """`normal_instruction` of many texts whose ends are stripped, looking only at those that it may change."""
+    found = list(texts)
+    plain = [text if text.isascii() else "\t" for text in texts]
+    codes = np.frombuffer(".".join(plain).encode("ascii"), dtype=np.uint8)
+    is_odd = codes < ord(" ")
+    is_odd[1:] |= (codes[1:] == ord(" ")) & (codes[:-1] == ord(" "))
+    ends = np.cumsum(np.fromiter(map(len, plain), dtype=np.int64, count=len(plain)) + 1)
+    for number in np.unique(np.searchsorted(ends, np.flatnonzero(is_odd), side="right")).tolist():
+        found[number] = normal_instruction(texts[number])
+    return found
 
 
 def normal_response(text: str) -> str:
@@ -119,6 +134,18 @@ def text_digests(prompt: str, completion: str) -> tuple[bytes, bytes]:
     except InputError as error:
         raise DataError(f"the record's text can't be identified: {error}") from error
     return sha256(name).digest(), sha256(instruction.casefold().encode("utf-8")).digest()
+
+
+def many_text_digests(prompts: Sequence[str], responses: Sequence[str]) -> tuple[bytes, bytes]:
+    """`text_digests` of many, one after the other; their ends are stripped, and none holds a lone surrogate."""
+    instructions = normal_instructions(prompts)
+    names = map(canonical_pair, instructions, map(normal_response, responses))
+    folded = map(str.encode, map(str.casefold, instructions))
+    return _sha256s(names), _sha256s(folded)
+
+
+def _sha256s(many: Iterable[bytes]) -> bytes:
+    return b"".join([sha256(one).digest() for one in many])
 
 
 def normalise_record(fields: Mapping[str, object]) -> NormalisedRecord:

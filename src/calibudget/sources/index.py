@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import accumulate
+from itertools import accumulate, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -24,6 +24,7 @@ from calibudget.records import SourceFile
 from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
 from calibudget.sources.fields import check_row, fields_to_check, is_blank, passed_over, reason_of
 from calibudget.sources.inputs import Input
+from calibudget.sources.lines import Block
 from calibudget.sources.records import RecordMaker
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import writing
@@ -33,7 +34,7 @@ from calibudget.store.codec import Shape
 if TYPE_CHECKING:
     import pyarrow as pa
 
-#: Rows of a batch.
+#: Rows of a batch, few more where they come as blocks.
 _BATCH: Final = 16_384
 #: How many different reasons for skipped rows are kept, the first ones; and the reason that stands for all others.
 _REASONS: Final = 20
@@ -137,28 +138,36 @@ def name_rows(spec: SourceSpec, given: Input, tally: Tally) -> Iterator[pa.Recor
     """
     schema = identity_schema()
     maker = RecordMaker(spec)
-    name = maker.name
     texts, prompts, places, answers, own_ids = _columns()
-    for at, fields in given.rows():
-        tally.read += 1
-        try:
-            if isinstance(fields, DataError):
-                raise fields
-            named = name(fields)
-        except DataError as error:
-            _skip(spec, given, at, error, tally)
-            continue
-        if named is None:
-            tally.filtered += 1
-            continue
-        text, prompt, own_id, answer = named
-        texts += text
-        prompts += prompt
-        places.append(at)
-        answers.append(answer)
-        if own_id is not None:
-            own_ids.append(own_id)
-        if len(places) == _BATCH:
+    for found in given.blocks():
+        many = maker.name_block(found) if isinstance(found, Block) else None
+        if isinstance(found, Block) and many is not None:
+            tally.read += len(found.rows)
+            texts += many[0]
+            prompts += many[1]
+            places.extend(found.places)
+            answers.extend(repeat(-1, len(found.rows)))
+        else:
+            for at, fields in zip(found.places, found.rows, strict=True) if isinstance(found, Block) else (found,):
+                tally.read += 1
+                try:
+                    if isinstance(fields, DataError):
+                        raise fields
+                    named = maker.name(fields)
+                except DataError as error:
+                    _skip(spec, given, at, error, tally)
+                    continue
+                if named is None:
+                    tally.filtered += 1
+                    continue
+                text, prompt, own_id, answer = named
+                texts += text
+                prompts += prompt
+                places.append(at)
+                answers.append(answer)
+                if own_id is not None:
+                    own_ids.append(own_id)
+        if len(places) >= _BATCH:
             yield _batch(schema, (texts, prompts, places, answers), own_ids)
             texts, prompts, places, answers, own_ids = _columns()
     tally.note(maker, _beside(spec, given))

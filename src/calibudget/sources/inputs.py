@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 from calibudget.errors import ArtefactError, DataError, DependencyError
 from calibudget.records import SourceFile
 from calibudget.sources.files import DataFile, find_files
-from calibudget.sources.lines import at_places, beside_rows
-from calibudget.sources.rows import Row, batch_rows, place, read_rows
+from calibudget.sources.lines import Block, Row, at_places, beside_rows
+from calibudget.sources.rows import batch_rows, flat, place, read_blocks, read_rows
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.sums import file_digest
 
@@ -142,8 +142,12 @@ class FileInput:
 
     def rows(self) -> Iterator[Row]:
         """All rows, in order."""
+        return flat(self.blocks())
+
+    def blocks(self) -> Iterator[Row | Block]:
+        """All rows, in order, many at once where they lie so."""
         with _naming(self._spec.name):
-            yield from read_rows(self.file.path, self.file.name, self._spec.limits, rows=self._spec.rows)
+            yield from read_blocks(self.file.path, self.file.name, self._spec.limits, rows=self._spec.rows)
 
     def again(self, wanted: Sequence[int]) -> Iterator[Row]:
         """The rows that stand at the given ascending places."""
@@ -196,6 +200,10 @@ class HubInput:
         """See `FileInput`."""
         self._digest = RowDigest()
         return self._digest.of(hub_rows(self._spec))
+
+    def blocks(self) -> Iterator[Row | Block]:
+        """See `FileInput`; they come one by one."""
+        return self.rows()
 
     def again(self, wanted: Sequence[int]) -> Iterator[Row]:
         """See `FileInput`; the data set is gone through once more."""

@@ -1,6 +1,7 @@
 """Rows of JSON files: lines, arrays and objects that hold an array, plain or compressed.
 
-A fast parser reads the rows that nobody could read otherwise, a strict one the rest.
+A fast parser reads the rows that nobody could read otherwise, a strict one the rest. Lines that lie side by side and
+have the same fields are given as a block.
 
 orjson refuses most of what the strict parser refuses, but takes the last of two equal keys and turns an integer
 beyond 64 bits into a double. A row is taken from it only where neither can have happened: it has as many keys as
@@ -11,11 +12,15 @@ reasoning.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import lru_cache, partial
+from itertools import accumulate, repeat
 from pathlib import Path
-from typing import IO, Final, TypeVar
+from typing import IO, Any, Final, TypeVar
 
+import numpy as np
 import orjson
 
 from calibudget.errors import DataError, InputError
@@ -25,14 +30,33 @@ from calibudget.sources.limits import LIMITS, Limits
 from calibudget.store.canonical import strict_json
 
 Value = TypeVar("Value")
+#: Fields of a row as its file has them, or why it has none.
+Fields = dict[str, object] | DataError
+#: Where a row stands in its file, and its fields.
+Row = tuple[int, Fields]
 #: Doubles from here on may have been integers that orjson rounded.
 _ROUNDED: Final = float(2**63)
 _STRICT: Final = -1
 #: Types of values that hold no keys and that the fast parser can be trusted with.
-_FLAT: Final = frozenset({str, int, type(None)})
+_FLAT: Final = frozenset({str, int, bool, type(None)})
 
 
-def parse_row(line: bytes, nesting: int) -> dict[str, object] | DataError:
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Rows of a file that have the same fields.
+
+    Attributes:
+        places: where each stands, ascending.
+        rows: their fields.
+        columns: the same by the field: texts, numbers, true, false and null.
+    """
+
+    places: Sequence[int]
+    rows: Sequence[dict[str, object]]
+    columns: Mapping[str, Sequence[object]]
+
+
+def parse_row(line: bytes, nesting: int) -> Fields:
     """The object that a line holds, or why it holds none.
 
     Args:
@@ -43,6 +67,11 @@ def parse_row(line: bytes, nesting: int) -> dict[str, object] | DataError:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
         return _strictly(line, nesting)
+    return _checked(value, line, nesting)
+
+
+def _checked(value: object, line: bytes, nesting: int) -> Fields:
+    """What the fast parser found in a line, unless it can't be trusted with it."""
     if type(value) is dict:
         keys = len(value) if _FLAT.issuperset(map(type, value.values())) else _keys(value, nesting)
         if keys != _STRICT and (keys == line.count(b":") or keys == _colons_after_keys(line)):
@@ -50,7 +79,32 @@ def parse_row(line: bytes, nesting: int) -> dict[str, object] | DataError:
     return _strictly(line, nesting)
 
 
-def _strictly(line: bytes, nesting: int) -> dict[str, object] | DataError:
+def _block(places: Sequence[int], values: Sequence[Any], lines: Sequence[bytes], nesting: int) -> Block | None:
+    """What the fast parser found in lines, as a block; None where they are none, or one needs a look by itself."""
+    names = set(map(tuple, values)) if set(map(type, values)) == {dict} else ()
+    if len(names) != 1:
+        return None
+    (fields,) = names
+    columns = dict(zip(fields, zip(*map(dict.values, values), strict=True), strict=True))
+    for column in columns.values():
+        kinds = set(map(type, column))
+        if not kinds <= _FLAT and not all(
+            type(one) in _FLAT or (type(one) is float and abs(one) < _ROUNDED) for one in column
+        ):
+            return None
+    text = np.frombuffer(b"\n".join(lines), dtype=np.uint8)
+    colons = np.flatnonzero(text == ord(":"))
+    before = text[colons - 1]
+    after_keys = colons[(before == ord('"')) | (before <= ord(" "))]
+    ends = np.append(np.array(places[1:]) - places[0], len(text))
+    keys = np.diff(np.searchsorted(after_keys, ends), prepend=0)
+    for number in np.flatnonzero(keys != len(fields)).tolist():
+        if parse_row(lines[number], nesting) != values[number]:
+            return None
+    return Block(places, values, columns)
+
+
+def _strictly(line: bytes, nesting: int) -> Fields:
     try:
         value = strict_json(line)
     except InputError as error:
@@ -63,7 +117,7 @@ def _strictly(line: bytes, nesting: int) -> dict[str, object] | DataError:
     return as_row(value, nesting)
 
 
-def as_row(value: object, nesting: int) -> dict[str, object] | DataError:
+def as_row(value: object, nesting: int) -> Fields:
     """A parsed value as a row, or why it is none."""
     if not isinstance(value, dict):
         return DataError(f"a row must be an object, not {'null' if value is None else type(value).__name__}")
@@ -111,36 +165,55 @@ _UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
 #: What is said of a file in another encoding.
 OTHER: Final = "is UTF-16; save the file as UTF-8"
 _BLOCK: Final = 2**20
+#: Lines that are looked at together.
+_ROWS: Final = 512
 #: Blank lines that one file may have: a compressed file of nothing else would be read for hours.
 MOST_BLANK: Final = 1_000_000
 
 
 def read_json_lines(
     path: Path, name: str, limits: Limits, wanted: Sequence[int] | None = None
-) -> Iterator[tuple[int, dict[str, object] | DataError]]:
+) -> Iterator[Row | Block]:
     """One object a line; blank lines are no rows, and a line that is too long is a bad one."""
     longest, nesting = limits.line_bytes, limits.nesting
     at = -1
     blank = 0
     try:
         with open_plain(path, limits) as handle:
-            for at, line in _wanted_lines(handle, path, longest, wanted):
-                if len(line) > longest:
-                    yield at, DataError(f"the line is longer than {longest:,} bytes")
+            for places, lines in _wanted_lines(handle, path, longest, wanted):
+                values = _loaded(lines, longest)
+                block = _block(places, values, lines, nesting) if values else None
+                if block is not None:
+                    yield block
                     continue
-                fields = parse_row(line, nesting) if line else DataError("blank")
-                if isinstance(fields, DataError):
-                    bare = line.removeprefix(_BOM) if at == 0 else line
-                    if not bare or bare.isspace():
-                        blank += 1
-                        if blank > MOST_BLANK:
-                            raise DataError(f"more than {MOST_BLANK:,} blank lines")
+                for at, line, value in zip(places, lines, values or repeat(None), strict=False):
+                    if len(line) > longest:
+                        yield at, DataError(f"the line is longer than {longest:,} bytes")
                         continue
-                    fields = parse_row(bare, nesting)
-                yield at, fields
+                    if values:
+                        fields = _checked(value, line, nesting)
+                    else:
+                        fields = parse_row(line, nesting) if line else DataError("blank")
+                    if isinstance(fields, DataError):
+                        bare = line.removeprefix(_BOM) if at == 0 else line
+                        if not bare or bare.isspace():
+                            blank += 1
+                            if blank > MOST_BLANK:
+                                raise DataError(f"more than {MOST_BLANK:,} blank lines")
+                            continue
+                        fields = parse_row(bare, nesting)
+                    yield at, fields
     except (*BROKEN, DataError) as error:
         number = 1 if at < 0 else line_number(path, at) + 1
         raise DataError(f"{name}:{number}: {why_broken(error)}") from error
+
+
+def _loaded(lines: Sequence[bytes], longest: int) -> list[Any]:
+    """What the fast parser finds in several lines; nothing where it refuses one, or one is long."""
+    with suppress(orjson.JSONDecodeError):
+        if len(lines) > 1 and max(map(len, lines)) <= min(longest, _BLOCK):
+            return list(map(orjson.loads, lines))
+    return []
 
 
 def line_number(path: Path, at: int) -> int:
@@ -158,12 +231,13 @@ def line_number(path: Path, at: int) -> int:
 
 def _wanted_lines(
     handle: IO[bytes], path: Path, longest: int, wanted: Sequence[int] | None
-) -> Iterator[tuple[int, bytes]]:
+) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
     if wanted is None:
         return _lines(handle, longest)
     if path.suffix.lower() in COMPRESSED:
-        return at_places(_lines(handle, longest), wanted)
-    return ((at, handle.readline(longest + 2).removesuffix(b"\n")) for at in map(handle.seek, wanted))
+        whole = (pair for places, lines in _lines(handle, longest) for pair in zip(places, lines, strict=True))
+        return (((at,), (line,)) for at, line in at_places(whole, wanted))
+    return (((at,), (handle.readline(longest + 2).removesuffix(b"\n"),)) for at in map(handle.seek, wanted))
 
 
 def at_places(rows: Iterable[tuple[int, Value]], wanted: Sequence[int]) -> Iterator[tuple[int, Value]]:
@@ -176,17 +250,18 @@ def at_places(rows: Iterable[tuple[int, Value]], wanted: Sequence[int]) -> Itera
             return
 
 
-def _lines(handle: IO[bytes], longest: int) -> Iterator[tuple[int, bytes]]:
-    """Every line with its offset, without its end; of one that is too long as much as shows it."""
+def _lines(handle: IO[bytes], longest: int) -> Iterator[tuple[Sequence[int], Sequence[bytes]]]:
+    """All lines, some at a time: their offsets, and they without their ends; of one too long as much as shows it."""
     at, rest = 0, b""
     blocks = iter(partial(handle.read1, _BLOCK), b"")  # type: ignore[attr-defined]
     for block in blocks:
         *whole, rest = (rest + block).split(b"\n")
-        for line in whole:
-            yield at, line
-            at += len(line) + 1
+        for start in range(0, len(whole), _ROWS):
+            lines = whole[start : start + _ROWS]
+            *places, at = accumulate((len(line) + 1 for line in lines), initial=at)
+            yield places, lines
         if len(rest) > longest:
-            yield at, rest
+            yield (at,), (rest,)
             at += len(rest)
             rest = b""
             for block in blocks:
@@ -196,13 +271,13 @@ def _lines(handle: IO[bytes], longest: int) -> Iterator[tuple[int, bytes]]:
                     break
     for line in rest.split(b"\n"):
         if line:
-            yield at, line
+            yield (at,), (line,)
         at += len(line) + 1
 
 
 def read_json(
     path: Path, name: str, limits: Limits, wanted: Sequence[int] | None = None, rows: str | None = None
-) -> Iterator[tuple[int, dict[str, object] | DataError]]:
+) -> Iterator[Row | Block]:
     """JSON lines; or an array of objects, or one object with such an array under `rows`, held in memory."""
     try:
         items = _items(path, limits, rows)

@@ -11,7 +11,7 @@ import numpy as np
 
 from calibudget.records import Record
 from calibudget.sequences import MadeOnDemand
-from calibudget.sources.rows import Fields
+from calibudget.sources.lines import Fields
 from calibudget.sources.scan import Scan
 from calibudget.sources.table import PARTS, ROW, Rows, Scratch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from calibudget.errors import DataError
 from calibudget.records import Message, Record
@@ -24,8 +24,9 @@ from calibudget.sources.fields import (
     spellings,
 )
 from calibudget.sources.filters import Wanted
-from calibudget.sources.formats import Fields, detect_format, read_example, read_texts, text_fields
-from calibudget.sources.identity import checked_text, digests, own_id, text_digests
+from calibudget.sources.formats import Fields, detect_format, read_columns, read_example, read_texts, text_fields
+from calibudget.sources.identity import checked_text, digests, many_text_digests, own_id, text_digests
+from calibudget.sources.lines import Block
 from calibudget.sources.media_marks import refuse_media_marks
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.templates import filled, template_columns
@@ -110,6 +111,22 @@ class RecordMaker:
         field = self._spec.id_field
         own = None if field is None else own_id(named.get(field), field)
         return text, prompt_hash, own, -1 if answer is None else self._labels.get(answer, -1)
+
+    def name_block(self, block: Block) -> tuple[bytes, bytes] | None:
+        """The digests of a block's texts, and of its prompts, end to end; None where a row needs a look by itself."""
+        kinds = [set(map(type, column)) for column in block.columns.values()] if self._is_plain else []
+        if not kinds or any(len(kind) > 1 for kind in kinds):
+            return None
+        key = tuple(block.columns), tuple(kind for (kind,) in kinds)
+        if key not in self._shapes:
+            with suppress(DataError):
+                self.name(block.rows[0])
+        shape = self._shapes.get(key)
+        if shape is None or not shape.is_bare:
+            return None
+        columns: Any = [block.columns[name] for name in shape.texts]  # texts, as the shape's types say
+        texts = read_columns(columns, self._ignored)
+        return None if texts is None else many_text_digests(*texts)
 
     def __call__(self, fields: Fields) -> Record | None:
         """The record of a row."""

@@ -23,7 +23,7 @@ from calibudget.sources import lines
 from calibudget.sources.compression import BROKEN, COMPRESSED, open_plain, why_broken
 from calibudget.sources.fields import TEACHING, meaning
 from calibudget.sources.limits import LIMITS, Limits
-from calibudget.sources.lines import MOST_BLANK, OTHER, is_deeper
+from calibudget.sources.lines import MOST_BLANK, OTHER, Block, Fields, Row, is_deeper
 from calibudget.store.canonical import plain_json
 
 if TYPE_CHECKING:
@@ -297,12 +297,8 @@ def _cells(header: list[str], cells: list[str]) -> Fields:
     return dict(zip(header, cells, strict=True))
 
 
-#: Fields of a row as its file has them, or why it has none.
-Fields = dict[str, object] | DataError
-#: Where a row stands in its file, and its fields.
-Row = tuple[int, Fields]
 #: The rows of a file under limits, or only those at the given ascending places.
-_Read = Callable[[Path, str, Limits, Sequence[int] | None], Iterator[Row]]
+_Read = Callable[[Path, str, Limits, Sequence[int] | None], Iterator[Row | Block]]
 
 
 class _Kind(NamedTuple):
@@ -320,7 +316,28 @@ def read_rows(
     wanted: Sequence[int] | None = None,
     rows: str | None = None,
 ) -> Iterator[Row]:
-    """The rows of a data file, read as its name's ending says.
+    """The rows of a data file one by one; else as `read_blocks`."""
+    return flat(read_blocks(path, name, limits, wanted=wanted, rows=rows))
+
+
+def flat(found: Iterable[Row | Block]) -> Iterator[Row]:
+    """Rows, of which some come as blocks, one by one."""
+    for one in found:
+        if isinstance(one, Block):
+            yield from zip(one.places, one.rows, strict=True)
+        else:
+            yield one
+
+
+def read_blocks(
+    path: Path,
+    name: str,
+    limits: Limits = LIMITS,
+    *,
+    wanted: Sequence[int] | None = None,
+    rows: str | None = None,
+) -> Iterator[Row | Block]:
+    """The rows of a data file, read as its name's ending says; many at once as blocks where they lie so.
 
     Args:
         path: the file.

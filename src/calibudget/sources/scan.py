@@ -20,9 +20,9 @@ from calibudget.sources.fields import known, meaning
 from calibudget.sources.identity import digests
 from calibudget.sources.index import Identities, IdentityStream, Tally, column
 from calibudget.sources.inputs import Input, inputs_of
+from calibudget.sources.lines import Fields
 from calibudget.sources.readers import Readers
 from calibudget.sources.records import RecordMaker
-from calibudget.sources.rows import Fields
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split_names import listed
 from calibudget.sources.table import ROW, IdentityTable, Rows
