@@ -63,6 +63,7 @@ ODD = st.sampled_from(
 )  # fmt: skip
 WORDS = st.lists(ODD, max_size=4).map("".join).map("a{}b".format)
 TEXTS = st.lists(st.sampled_from(["", " ", "\0", "<image>"]) | WORDS, max_size=2).map("".join)
+FEW = st.sampled_from(["q", "r", "s", "a  b", "a\tb", "\u00c9  b", "<image>"])
 META = st.sampled_from([1, 2**64, 1.5, 1e19, True, None, "x", [1], {"a": 1}])
 
 
@@ -72,13 +73,14 @@ def rows_of(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[list[dict[str
 
 
 @given(
-    rows=rows_of(instruction=WORDS, input=st.just(""), output=WORDS)
+    rows=rows_of(instruction=FEW, output=FEW)
+    | rows_of(instruction=WORDS, input=st.just(""), output=WORDS)
     | rows_of(output=WORDS, question=WORDS, meta=META)
     | rows_of(instruction=TEXTS, input=TEXTS, output=WORDS)
     | st.lists(st.fixed_dictionaries({"question": TEXTS, "output": TEXTS}, optional={"meta": META})),
     separators=st.sampled_from([(",", ":"), (", ", " : ")]),
     ascii_only=st.booleans(),
-    odd=st.sampled_from([b"", b"{", b'{"output": "x", ']),
+    odd=st.sampled_from([b"", b"{%b", b'{"%b": "x", ']),
     at=st.none() | st.integers(0, 8),
 )
 def test_rows_are_named_in_blocks_as_by_themselves(
@@ -91,7 +93,7 @@ def test_rows_are_named_in_blocks_as_by_themselves(
 ) -> None:
     written = [json.dumps(row, separators=separators, ensure_ascii=ascii_only).encode() for row in rows]
     if at is not None and at < len(written):
-        written[at] = odd and odd + written[at][1:]
+        written[at] = odd % next(iter(rows[at])).encode() + written[at][1:] if odd else b""
     folder = tmp_path_factory.mktemp("rows")
     (folder / "r.jsonl").write_bytes(b"\n".join(written))
     spec = SourceSpec(label="s", path="r.jsonl", on_error="skip")
