@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable
+import struct
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 import numpy as np
@@ -34,6 +35,15 @@ def canonical_pair(first: str, second: str) -> bytes:
         return orjson.dumps((first, second))
     except TypeError as error:
         raise InputError(f"a string holds a lone surrogate and has no UTF-8 form: {first[:80]!r}") from error
+
+
+def canonical_pairs(firsts: Sequence[str], seconds: Sequence[str]) -> list[bytes]:
+    """`canonical_pair` of many: a call for each takes seven times longer."""
+    pairs = list(zip(firsts, seconds, strict=True))
+    found = orjson.dumps(pairs)[3:-3].split(b'"],["')
+    if len(found) != len(pairs):  # a text ends as a pair does
+        return [canonical_pair(*pair) for pair in pairs]
+    return [b'["%b"]' % one for one in found]
 
 
 def canonical_array(values: Iterable[str | int]) -> bytes:
@@ -94,9 +104,9 @@ def digest_keys(role: str, seed: int, source: str) -> Callable[[bytes], bytes]:
     def keys(digests: bytes) -> bytes:
         names = digests.hex().encode("ascii")
         found = []
-        for start in range(0, len(names), 64):
+        for (name,) in struct.iter_unpack("64s", names):
             state = prefix.copy()
-            state.update(names[start : start + 64] + b'"]')
+            state.update(name + b'"]')
             found.append(state.digest())
         return b"".join(found)
 

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from calibudget.errors import DataError, InputError, InputTypeError
-from calibudget.keys import canonical_array, canonical_pair
+from calibudget.keys import canonical_array, canonical_pair, canonical_pairs
 from calibudget.records import Message
 from calibudget.sources.fields import (
     JOINED,
@@ -139,7 +139,7 @@ def text_digests(prompt: str, completion: str) -> tuple[bytes, bytes]:
 def many_text_digests(prompts: Sequence[str], responses: Sequence[str]) -> tuple[bytes, bytes]:
     """`text_digests` of many, one after the other; their ends are stripped, and none holds a lone surrogate."""
     instructions = normal_instructions(prompts)
-    names = map(canonical_pair, instructions, map(normal_response, responses))
+    names = canonical_pairs(instructions, [one if one.isascii() else normal_response(one) for one in responses])
     folded = map(str.encode, map(str.casefold, instructions))
     return _sha256s(names), _sha256s(folded)
 

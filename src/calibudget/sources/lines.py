@@ -17,6 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import accumulate, repeat
+from operator import itemgetter
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
@@ -49,11 +50,13 @@ class Block:
         places: where each stands, ascending.
         rows: their fields.
         columns: the same by the field: texts, numbers, true, false and null.
+        kinds: the types of the values of each.
     """
 
     places: Sequence[int]
     rows: Sequence[dict[str, object]]
     columns: Mapping[str, Sequence[object]]
+    kinds: tuple[frozenset[type], ...]
 
 
 def parse_row(line: bytes, nesting: int) -> Fields:
@@ -81,14 +84,16 @@ def _checked(value: object, line: bytes, nesting: int) -> Fields:
 
 def _block(places: Sequence[int], values: Sequence[Any], lines: Sequence[bytes], nesting: int) -> Block | None:
     """What the fast parser found in lines, as a block; None where they are none, or one needs a look by itself."""
-    names = set(map(tuple, values)) if set(map(type, values)) == {dict} else ()
-    if len(names) != 1:
+    if set(map(type, values)) != {dict} or set(map(len, values)) != {len(values[0])} or len(values[0]) < 2:
         return None
-    (fields,) = names
-    columns = dict(zip(fields, zip(*map(dict.values, values), strict=True), strict=True))
-    for column in columns.values():
-        kinds = set(map(type, column))
-        if not kinds <= _FLAT and not all(
+    fields = tuple(values[0])
+    try:
+        columns = dict(zip(fields, zip(*map(itemgetter(*fields), values), strict=True), strict=True))
+    except KeyError:
+        return None
+    kinds = tuple(frozenset(map(type, column)) for column in columns.values())
+    for kind, column in zip(kinds, columns.values(), strict=True):
+        if not kind <= _FLAT and not all(
             type(one) in _FLAT or (type(one) is float and abs(one) < _ROUNDED) for one in column
         ):
             return None
@@ -101,7 +106,7 @@ def _block(places: Sequence[int], values: Sequence[Any], lines: Sequence[bytes],
     for number in np.flatnonzero(keys != len(fields)).tolist():
         if parse_row(lines[number], nesting) != values[number]:
             return None
-    return Block(places, values, columns)
+    return Block(places, values, columns, kinds)
 
 
 def _strictly(line: bytes, nesting: int) -> Fields:

@@ -114,10 +114,9 @@ class RecordMaker:
 
     def name_block(self, block: Block) -> tuple[bytes, bytes] | None:
         """The digests of a block's texts, and of its prompts, end to end; None where a row needs a look by itself."""
-        kinds = [set(map(type, column)) for column in block.columns.values()] if self._is_plain else []
-        if not kinds or any(len(kind) > 1 for kind in kinds):
+        if not self._is_plain or any(len(kind) > 1 for kind in block.kinds):
             return None
-        key = tuple(block.columns), tuple(kind for (kind,) in kinds)
+        key = tuple(block.columns), tuple(kind for (kind,) in block.kinds)
         if key not in self._shapes:
             with suppress(DataError):
                 self.name(block.rows[0])

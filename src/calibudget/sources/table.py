@@ -1,8 +1,8 @@
 """A table of identities on disk: every record of a source in a few fixed-width bytes, given back in key order.
 
-Its files live as long as it does. Rows are gathered in memory, parted by the first byte of their key into files, and
-each file is sorted when its turn comes: memory holds `BUFFER` rows, or one part of `PARTS`, whichever is more,
-however many records a source has. Records with one id have one key, so they come out side by side.
+Its files live as long as it does. Rows are gathered in memory and written in runs, each parted by the first bits of the
+keys; a part of all runs is sorted when its turn comes. Memory holds `BUFFER` rows, or one of `PARTS` parts, whichever
+is more, however many records a source has. Records with one id have one key, so they come out side by side.
 """
 
 from __future__ import annotations
@@ -73,10 +73,10 @@ class Scratch:
             return handle.read(size)
 
 
-#: Rows held in memory before they are parted.
+#: Rows held in memory before they are written.
 BUFFER: Final = 65_536
-#: Files that rows are parted into; a power of two.
-PARTS: Final = 256
+#: Of so many parts a run tells where each begins; as many as ten bits can say.
+PARTS: Final = 1024
 #: key: the "selection" key; text and prompt: digests of the normal form; at, file: where the record stands; name: where
 #: the record's own id stands in `names`, -1 if its id is its text's digest; answer: which label it has, -1 for none.
 ROW: Final = np.dtype(
@@ -93,6 +93,9 @@ ROW: Final = np.dtype(
 )
 Rows = NDArray[Any]
 _WORDS: Final = 4
+_RUNS: Final = "rows"
+#: Rows that are put in order and written at a time.
+_WRITTEN: Final = 8192
 
 
 def words(column: Rows) -> NDArray[np.uint64]:
@@ -100,23 +103,32 @@ def words(column: Rows) -> NDArray[np.uint64]:
     return np.ascontiguousarray(column).view(">u8").reshape(-1, _WORDS).astype(np.uint64)
 
 
+def lead(column: Rows) -> NDArray[np.uint64]:
+    """The first word of each value of a column."""
+    return column.getfield(np.dtype(">u8"), 0).astype(np.uint64)
+
+
 def sorted_rows(rows: Rows) -> Rows:
     """Rows by key, those of equal keys as they stand."""
-    key = words(rows["key"])
-    order = np.argsort(key[:, 0], kind="stable")
-    lead = key[order]
-    tied = lead[1:, 0] == lead[:-1, 0]
-    if np.any(tied & np.any(lead[1:, 1:] != lead[:-1, 1:], axis=1)):  # two keys share their first eight bytes
+    first = lead(rows["key"])
+    order = np.argsort(first)
+    if np.any(first[order[1:]] == first[order[:-1]]):  # equal keys, or two that share their first eight bytes
+        key = words(rows["key"])
         order = np.lexsort((np.arange(len(rows)), key[:, 3], key[:, 2], key[:, 1], key[:, 0]))
-    return rows[order]
+    return taken(rows, order)
+
+
+def taken(rows: Rows, order: NDArray[np.int64]) -> Rows:
+    """Rows in an order; a sixth of the time that numpy takes for rows with fields."""
+    return rows.view(f"V{rows.dtype.itemsize}")[order].view(rows.dtype)
 
 
 def smallest(rows: Rows, size: int) -> Rows:
     """Rows among which those of the `size` smallest keys are, few others beside them."""
     if len(rows) <= size:
         return rows
-    lead = words(rows["key"])[:, 0]
-    found: Rows = rows[lead <= np.partition(lead, size - 1)[size - 1]]
+    first = lead(rows["key"])
+    found: Rows = rows[first <= np.partition(first, size - 1)[size - 1]]
     return found
 
 
@@ -133,8 +145,8 @@ def among(column: Rows, wanted: frozenset[bytes]) -> NDArray[np.bool_]:
     found = np.zeros(len(column), dtype=np.bool_)
     if not wanted or not len(column):
         return found
-    lead = np.unique(np.frombuffer(b"".join(one[:8] for one in wanted), dtype=">u8").astype(np.uint64))
-    for index in np.flatnonzero(np.isin(words(column)[:, 0], lead)):
+    firsts = np.unique(np.frombuffer(b"".join(one[:8] for one in wanted), dtype=">u8").astype(np.uint64))
+    for index in np.flatnonzero(np.isin(lead(column), firsts)):
         found[index] = column[index].tobytes() in wanted
     return found
 
@@ -150,8 +162,8 @@ class PartedRows:
         self._dtype = dtype
         self._scratch = Scratch()
         self._pending: list[bytes] = []
-        self._pending_rows = 0
-        self._parts: set[int] = set()
+        self._pending_rows = self._written = 0
+        self._runs: list[NDArray[np.int64]] = []
         self._kept: Rows | None = None
         self.count = 0
 
@@ -165,14 +177,21 @@ class PartedRows:
 
     def parts(self) -> Iterator[Rows]:
         """All rows in key order, part by part."""
-        if not self._parts:
+        if not self._runs:
             if self._kept is None:
                 self._kept = sorted_rows(self._take())
             yield self._kept
             return
         self._flush()
-        for number in sorted(self._parts):
-            yield sorted_rows(np.fromfile(self._scratch.path(f"{number:03d}"), dtype=self._dtype))
+        size, step = self._dtype.itemsize, max(1, PARTS * (BUFFER // 4) // self.count)
+        with self._scratch.path(_RUNS).open("rb", buffering=0) as handle:
+            for part in range(0, PARTS, step):
+                pieces = []
+                for starts in self._runs:
+                    begin, end = starts[part], starts[min(part + step, PARTS)]
+                    handle.seek(begin * size)
+                    pieces.append(handle.read((end - begin) * size))
+                yield sorted_rows(np.frombuffer(b"".join(pieces), dtype=self._dtype))
 
     def _take(self) -> Rows:
         rows = np.frombuffer(b"".join(self._pending), dtype=self._dtype)
@@ -180,16 +199,16 @@ class PartedRows:
         return rows
 
     def _flush(self) -> None:
-        """Part what is pending, and write it."""
+        """Write what is pending as a run, parted."""
         rows = self._take()
         if not len(rows):
             return
-        lead = rows.view(np.uint8).reshape(len(rows), self._dtype.itemsize)[:, 0]
-        order = np.argsort(lead, kind="stable")
-        ends = np.searchsorted(lead[order], np.arange(PARTS + 1))
-        for number in np.flatnonzero(np.diff(ends)).tolist():
-            self._scratch.append(f"{number:03d}", rows[order[ends[number] : ends[number + 1]]].tobytes())
-            self._parts.add(number)
+        part = lead(rows["key"]) // (2**64 // PARTS)
+        order = np.argsort(part.astype(np.uint16), kind="stable")
+        self._runs.append(np.searchsorted(part[order], np.arange(PARTS + 1)) + self._written)
+        self._written += len(rows)
+        for start in range(0, len(rows), _WRITTEN):
+            self._scratch.append(_RUNS, taken(rows, order[start : start + _WRITTEN]).tobytes())
 
 
 class IdentityTable(PartedRows):
