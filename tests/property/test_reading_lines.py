@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import unicodedata
+from collections.abc import Callable
 from itertools import accumulate
 from typing import Any
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 
 from calibudget.errors import DataError, InputError
 from calibudget.keys import digest_keys, order_keys
-from calibudget.sources import lines
+from calibudget.sources import lines, media_marks
 from calibudget.sources.index import Tally, column, name_rows
 from calibudget.sources.inputs import inputs_of
 from calibudget.sources.records import RecordMaker
@@ -145,3 +146,18 @@ def strict(line: bytes) -> dict[str, Any] | None:
     except InputError:
         return None
     return row if isinstance(row, dict) else None
+
+
+@given(
+    mark=st.sampled_from([media_marks._TOKEN, media_marks._PAIR, media_marks._BRACKETED, media_marks._PICTURE]).flatmap(
+        st.from_regex
+    ),
+    spelling=st.sampled_from([str, str.upper, str.title]),
+    letters=st.sampled_from(["ss", "s\u017f", "i\u0131", "i\u0130", "S\u017f", "I\u0130"]),
+)
+def test_no_mark_of_media_is_without_its_piece(mark: str, spelling: Callable[[str], str], letters: str) -> None:
+    """Letters that a pattern takes for others, case aside, among them."""
+    assert media_marks.may_hold_media(mark)
+    text = spelling(mark).replace(*letters)
+    patterns = (media_marks._TOKEN, media_marks._PAIR, media_marks._BRACKETED, media_marks._PICTURE)
+    assert media_marks.may_hold_media(text) or not any(pattern.search(text) for pattern in patterns)

@@ -50,9 +50,16 @@ _COMPONENT: Final = re.compile(r"<[A-Z][a-z]+(?:\s?/)?>")
 _LINE_END: Final = re.compile(r"[\s.?!:]*(?:\n|\Z)")
 
 
+#: Of these every mark holds one, its case aside; none has an "i", which matches letters that fold otherwise.
+_PIECES: Final = ("mage", "mg", "deo", "aud", "speech", "sound", "|>", "__>")
+
+
 def may_hold_media(text: str) -> bool:
-    """Whether a text holds what every mark of media begins with or holds."""
-    return "<" in text or "[" in text or "data:image/" in text  # at every row: a loop costs three times more
+    """Whether a text holds what no mark of media lacks: a fiftieth of the time of looking for one."""
+    if "<" not in text and "[" not in text and "data:image/" not in text:
+        return False
+    folded = text.casefold()
+    return any(piece in folded for piece in _PIECES)
 
 
 def refuse_media_marks(text: str, place: str, ignored: Collection[str]) -> None:
