@@ -20,6 +20,10 @@ from calibudget.messages import shown
 
 # Integers up to this are doubles without loss.
 _EXACT_INTEGER = 2**53
+# What numpy calls integers, and those with floats; of up to so many bytes they are read as doubles.
+_INTEGERS = "iu"
+_NUMBERS = "iuf"
+_DOUBLE_BYTES = 8
 # Integers from this on don't fit the arrays of quotas.
 _BEYOND_ARRAYS = 2**63
 
@@ -122,7 +126,7 @@ def _bounds(values: ArrayLike, kind: str, size: int, name: _Names) -> Integers:
     array = _array(values, kind)
     if array.shape != (size,):
         raise InputTypeError(f"{kind} must have shape ({size},), not {array.shape}")
-    if array.dtype.kind not in "iu":
+    if array.dtype.kind not in _INTEGERS:
         raise InputTypeError(f"{kind} must be an array of integers, not of {array.dtype}")
     if size and int(array.min()) < 0:
         position = int(array.argmin())
@@ -137,7 +141,7 @@ def _doubles(values: NDArray[Any], name: _Names) -> Floats | None:
     """The utilities as doubles, None if that would round one."""
     if values.dtype.kind == "O":
         return None
-    if values.dtype.kind not in "iuf" or values.dtype.itemsize > np.dtype(np.float64).itemsize:
+    if values.dtype.kind not in _NUMBERS or values.dtype.itemsize > _DOUBLE_BYTES:
         raise InputTypeError(
             f"utilities must be an array of floats up to 64 bits or of integers, not of {values.dtype}"
         )
@@ -145,7 +149,7 @@ def _doubles(values: NDArray[Any], name: _Names) -> Floats | None:
         if wrong.any():
             position = int(wrong.argmax())
             raise AllocationError(f"the utility of {name(position)} must {complaint}, but is {values[position]}")
-    if values.dtype.kind in "iu" and len(values) and int(values.max()) > _EXACT_INTEGER:
+    if values.dtype.kind in _INTEGERS and len(values) and int(values.max()) > _EXACT_INTEGER:
         return None
     return values.astype(np.float64, copy=False)
 

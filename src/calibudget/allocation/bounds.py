@@ -159,7 +159,7 @@ def parse_groups(value: Mapping[str, object], labels: Sequence[str]) -> dict[str
     try:
         groups = _GROUPS.validate_python(value)
     except ValidationError as error:
-        problem = error.errors(include_url=False)[0]
+        problem = error.errors()[0]
         place = ".".join(map(str, ("groups", *problem["loc"])))
         raise AllocationError(f"{place}: {fault(problem['type'], problem.get('ctx', {})) or problem['msg']}") from None
     members = Counter(label for group in groups.values() for label in group.labels())
@@ -300,7 +300,7 @@ def _bounded(name: str, group: Group, members: Sequence[_Branch], given: int) ->
         name=name,
         lower=max(least, floor - given),
         upper=most if cap is None else min(most, cap - given),
-        utility=sum((Fraction(*as_ratio(m.utility, "the utility", m.name)) for m in roomy), Fraction(0)),
+        utility=sum(Fraction(*as_ratio(m.utility, "the utility", m.name)) for m in roomy),
         members=tuple(members),
     )
 

@@ -50,7 +50,7 @@ def _sums(plan: AllocationPlan) -> Iterator[str]:
     if residual != plan.residual_budget:
         yield f"the floor quotas leave {residual}, not the residual budget {plan.residual_budget}"
     needs = [row.need for row in rows if row.need is not None]
-    if needs and not math.isclose(mean := _mean(needs), 1, rel_tol=1e-9):
+    if needs and not math.isclose(mean := _mean(needs), 1):
         yield f"the needs have mean {mean}, not 1"
 
 
@@ -225,8 +225,8 @@ def _level_between_breaks(
 ) -> Fraction:
     """The level between the two neighbouring break points whose clipped sums enclose the budget."""
 
-    def spent(level: Fraction) -> Fraction:
-        return sum((_clip(level * value, low[k], high[k]) for k, value in utilities.items()), Fraction(0))
+    def spent(level: Fraction) -> Fraction | int:
+        return sum(_clip(level * value, low[k], high[k]) for k, value in utilities.items())
 
     breaks = sorted({Fraction(bound[k]) / value for bound in (low, high) for k, value in utilities.items()})
     first, last = 0, len(breaks) - 1
@@ -236,11 +236,12 @@ def _level_between_breaks(
             last = middle
         else:
             first = middle + 1
-    above, reached = breaks[first], spent(breaks[first])
-    if reached == budget or first == 0:
+    above = breaks[first]
+    if first == 0:
         return above
-    below, before = breaks[first - 1], spent(breaks[first - 1])
-    return below + (above - below) * (budget - before) / (reached - before)
+    below = breaks[first - 1]
+    before = spent(below)
+    return below + (above - below) * (budget - before) / (spent(above) - before)
 
 
 def _clip(value: Fraction, low: int, high: int) -> Fraction:
@@ -249,6 +250,6 @@ def _clip(value: Fraction, low: int, high: int) -> Fraction:
 
 def _largest_remainders(shares: Mapping[str, Fraction]) -> dict[str, int]:
     whole = {label: math.floor(share) for label, share in shares.items()}
-    left = round(sum(shares.values(), Fraction(0))) - sum(whole.values())
+    left = round(sum(shares.values())) - sum(whole.values())
     queue = sorted(shares, key=lambda label: (whole[label] - shares[label], label))
     return {label: whole[label] + (label in queue[:left]) for label in shares}

@@ -58,7 +58,7 @@ def require_text(value: object, name: str) -> None:
 
 def likely(name: object, labels: Sequence[str]) -> str:
     """Which sources there are, for a message about one that isn't; and the one that was meant, where one is near."""
-    nearest = get_close_matches(shown(name, str), labels, n=1)
+    nearest = get_close_matches(shown(name, str), labels)
     return f"the sources are {listed(labels)}" + (f"; did you mean {nearest[0]!r}?" if nearest else "")
 
 

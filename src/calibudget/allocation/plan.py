@@ -175,7 +175,7 @@ def _weights(weights: Mapping[str, float]) -> dict[str, float]:
 def _evidence(request: AllocationRequest, rule: Policy, problem: Problem, weights: Mapping[str, float]) -> Evidence:
     read = request.statistics.sources if request.statistics is not None and rule.wants == "statistics" else {}
     rows = {label: read[label] for label in problem.labels if read}
-    pooled = request.pooled if request.pooled and rule.wants == "pooled" else None
+    pooled = request.pooled if rule.wants == "pooled" else None
     return Evidence(
         labels=problem.labels,
         pool_sizes=problem.pool_sizes,

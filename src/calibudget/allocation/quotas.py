@@ -174,7 +174,7 @@ def pose(
     sizes = as_counts(in_order(labels, pool_sizes), "the pool size", labels)
     own_floors = _own_counts(labels, floors, "floor")
     own_caps = _own_counts(labels, caps, "cap")
-    floors_in_order = [own_floors.get(label, floor) for label in labels] if own_floors else [floor] * len(labels)
+    floors_in_order = [own_floors.get(label, floor) for label in labels]
     floor_quotas = [size if size < least else least for size, least in zip(sizes, floors_in_order, strict=True)]
     most = (
         [min(size, own_caps.get(label, size)) for label, size in zip(labels, sizes, strict=True)] if own_caps else sizes

@@ -96,7 +96,7 @@ def paired_means(rows: Floats, stream: np.random.Philox, resamples: int) -> Floa
     size = rows.shape[1]
     shifts = [_SUM_BITS - size.bit_length() - math.frexp(float(np.abs(row).max()))[1] for row in rows]
     grids = [np.rint(np.ldexp(row, shift)).astype(np.int64) for row, shift in zip(rows, shifts, strict=True)]
-    sums = np.empty((resamples, len(grids)), dtype=np.int64)
+    sums = np.empty((resamples, len(grids)))
     step = max(1, _DRAWS // size)
     for start in range(0, resamples, step):
         count = min(step, resamples - start)
@@ -108,7 +108,7 @@ def paired_means(rows: Floats, stream: np.random.Philox, resamples: int) -> Floa
             # The indices are in range by construction; any mode but "raise" saves a copy and the check.
             drawn = grid.take(draws.view(np.int64), mode="wrap").reshape(count, size)
             sums[start : start + count, column] = drawn.sum(axis=1)
-    means: Floats = np.ldexp(sums.astype(np.float64) / size, [-shift for shift in shifts])
+    means: Floats = np.ldexp(sums / size, [-shift for shift in shifts])
     return means
 
 

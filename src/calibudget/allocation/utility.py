@@ -76,8 +76,6 @@ def power(base: float, exponent: float) -> float:
         return base
     if exponent == 0.5:
         return math.sqrt(base)
-    if exponent == 0:
-        return 1.0
     if as_double(base, "the base of a power") <= 0:
         raise AllocationError(f"a power needs a base above 0, not {base:g}")
     try:
@@ -85,7 +83,7 @@ def power(base: float, exponent: float) -> float:
     except Overflow:
         raised = math.inf
     if not sys.float_info.min <= raised < math.inf:
-        size = "large" if raised > 1 else "small"
+        size = "large" if raised == math.inf else "small"
         raise AllocationError(
             f"{base:g} to the power of {exponent:g} is too {size} a number; take an exponent nearer to 0"
         )
@@ -171,7 +169,7 @@ def _product(label: str, factors: Sequence[float], exponents: Mapping[str, float
         except AllocationError as error:
             raise AllocationError(f"{name}: of {label!r}, {error}") from error
     if not sys.float_info.min <= utility < math.inf:
-        size = "large" if utility > 1 else "small"
+        size = "large" if utility == math.inf else "small"
         powers = " * ".join(f"{factor:g}^{e:g}" for factor, e in zip(factors, exponents.values(), strict=True))
         names = ", ".join(exponents)
         raise AllocationError(

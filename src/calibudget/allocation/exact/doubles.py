@@ -171,9 +171,6 @@ class Level:
 
     def _signs_near(self, integers: Integers) -> Integers:
         """Signs of true shares minus integers that are within the doubles' error of them."""
-        width = 4 * (float(integers.max()) * _SINGLE + _ABSOLUTE)
-        if can_wrap(self.total, width):
-            return np.sign(self._ordered(integers, width, 0))
         gaps = self._gaps(integers, 0.0)
         signs = np.sign(gaps).astype(np.int64)
         errors = integers * _TWOFOLD + _ABSOLUTE
@@ -298,9 +295,7 @@ def filtered(
 
 def _settled(level: Level, sides: Sides, lower: Integers, upper: Integers, tie_key: TieKey | None) -> Filtered:
     """Bounds for the sources at them, rounded shares for the rest."""
-    quotas = lower.copy()
-    full, free = np.flatnonzero(sides > 0), np.flatnonzero(sides == 0)
-    quotas[full] = upper[full]
+    quotas, free = np.where(sides > 0, upper, lower), np.flatnonzero(sides == 0)
     if not free.size:
         return Filtered(quotas=quotas, free=free, level=None)
     part = level.only(free)

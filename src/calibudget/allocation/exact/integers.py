@@ -16,7 +16,6 @@ wrapping 64-bit arithmetic, which numpy does on whole arrays, gives it exactly.
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -221,8 +220,6 @@ def _ranks(doubles: Doubles, budget: int, total: int, quotas: Integers, offset: 
     _, first, inverse = np.unique(doubles.values, return_index=True, return_inverse=True)
     pairs = zip(doubles.only(first).integers(), quotas[first].tolist(), strict=True)
     exact = [budget * m - q * total - offset for m, q in pairs]
-    distinct = sorted(set(exact))
-    zero = bisect_left(distinct, 0)
-    above = 0 if 0 in distinct[zero : zero + 1] else 1
-    rank = {value: k - zero + (above if k >= zero else 0) for k, value in enumerate(distinct)}
-    return np.array([rank[value] for value in exact], dtype=np.int64)[inverse.reshape(-1)]
+    distinct = sorted({0, *exact})
+    rank = {value: k for k, value in enumerate(distinct, start=-distinct.index(0))}
+    return np.array([rank[value] for value in exact])[inverse]

@@ -42,7 +42,7 @@ def as_count(value: object, name: str, label: str | None = None) -> int:
     if integer is None or isinstance(value, bool):
         raise InputTypeError(f"{_named(name, label)} must be an integer, not {_described(value)}")
     if integer < 0:
-        raise AllocationError(f"{_named(name, label)} must not be negative, but is {shown(integer, str)}")
+        raise AllocationError(f"{_named(name, label)} must not be negative, but is {shown(integer)}")
     return _tellable(integer, name, label)
 
 
@@ -77,7 +77,7 @@ def as_double(value: object, name: str, label: str | None = None, *, least: floa
     try:
         number = float(value)
     except OverflowError:
-        raise AllocationError(f"{_named(name, label)} is {shown(value, str)}, too large for a double") from None
+        raise AllocationError(f"{_named(name, label)} is {shown(value)}, too large for a double") from None
     if not math.isfinite(number):
         raise AllocationError(f"{_named(name, label)} must be finite, but is {number}")
     if number < least:
@@ -134,7 +134,7 @@ def as_ratio(value: object, name: str, label: str | None = None) -> tuple[int, i
         InputTypeError: a bool, a text or anything else that isn't a real number.
         AllocationError: negative, infinite or not a number.
     """
-    if type(value) is not float and (isinstance(value, bool) or not isinstance(value, Real)):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise InputTypeError(f"{_named(name, label)} must be a real number, not {_described(value)}")
     number = int(value) if isinstance(value, np.integer) else value
     try:
@@ -179,7 +179,7 @@ def _plain_ratios(values: Sequence[object]) -> list[tuple[int, int]] | None:
         ratios = [value.as_integer_ratio() for value in values]  # type: ignore[attr-defined]
     except (ValueError, OverflowError):
         return None
-    return None if min(ratios, default=(0, 1))[0] < 0 else ratios
+    return None if any(numerator < 0 for numerator, _ in ratios) else ratios
 
 
 def nearest_double(numerator: int, denominator: int) -> float:

@@ -49,10 +49,10 @@ def spread(
         InputTypeError, AllocationError: a utility that isn't a nonnegative finite number.
     """
     if len(utilities) >= _FEW and budget <= LARGEST_BUDGET and set(map(type, utilities)) <= {float}:
-        values = np.array(utilities, dtype=np.float64)
+        values = np.array(utilities)
         if np.isfinite(values).all() and (values >= 0).all():
-            low = np.array(lower, dtype=np.int64)
-            high = np.array([most if most < budget else budget for most in upper], dtype=np.int64)
+            low = np.array(lower)
+            high = np.array([most if most < budget else budget for most in upper])
             found = spread_arrays(values, low, high, budget)
             if found is not None:
                 return Spread(quotas=found.quotas.tolist(), shares=lambda: found.shares().tolist())
