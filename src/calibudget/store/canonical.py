@@ -58,7 +58,7 @@ def is_sealed(value: Mapping[str, object], field: str) -> bool:
     """Whether the object holds in `field` the self digest that `sealed` gives it."""
     try:
         return value.get(field) == sealed(_with_doubles(value), field)[field]
-    except InputError:
+    except (InputError, OverflowError):  # the latter of an integer that no double is near
         return False
 
 
@@ -87,12 +87,12 @@ def strict_json(data: bytes) -> object:
             overflows to one, a lone surrogate, or nesting too deep to follow.
     """
     try:
-        text = data.decode("utf-8")
+        text = data.decode()
         if text.startswith("\ufeff"):
             raise ValueError("it begins with a byte order mark (BOM)")
         value: object = _DECODER.decode(text)
         if b"\\u" in data:
-            json.dumps(value, ensure_ascii=False).encode("utf-8")
+            json.dumps(value, ensure_ascii=False).encode()
     except RecursionError as error:
         raise InputError("nested too deeply") from error
     except UnicodeEncodeError as error:
@@ -124,7 +124,7 @@ def plain_json(value: object) -> object:
         case Decimal():
             return str(value)
         case bytes():
-            return base64.b64encode(value).decode("ascii")
+            return base64.b64encode(value).decode()
         case np.generic() | np.ndarray():
             return plain_json(value.tolist())
         case _:
@@ -208,10 +208,7 @@ def _with_doubles(value: Mapping[str, object]) -> dict[str, object]:
             return float(item)
         return item
 
-    try:
-        return {key: convert(item) for key, item in value.items()}
-    except OverflowError as error:
-        raise InputError("the value holds an integer that no double is near") from error
+    return {key: convert(item) for key, item in value.items()}
 
 
 def _unique_pairs(pairs: Iterable[tuple[str, object]]) -> dict[str, object]:

@@ -140,9 +140,8 @@ def _replace(temporary: Path, path: Path) -> None:
 
 
 def _unwritable(path: Path, error: OSError) -> ArtefactError:
-    reason = error.strerror or str(error)
     way = "make room or choose" if error.errno in _FULL else "choose"
-    return ArtefactError(f"{path}: can't be written: {reason}; nothing was changed, {way} another place")
+    return ArtefactError(f"{path}: can't be written: {error.strerror}; nothing was changed, {way} another place")
 
 
 #: The file that carries the lock; it stays behind and means nothing by existing.

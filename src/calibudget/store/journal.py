@@ -91,7 +91,7 @@ class Journal:
         except OSError as error:
             os.ftruncate(self._descriptor, end)
             os.lseek(self._descriptor, end, os.SEEK_SET)
-            raise ArtefactError(f"{self._path}: can't be written: {error.strerror or error}") from error
+            raise ArtefactError(f"{self._path}: can't be written: {error.strerror}") from error
         self._checksum = checksum
 
     def close(self) -> None:
@@ -123,8 +123,8 @@ def _flat(header: Mapping[str, object]) -> dict[str, object]:
 
 
 def _line(previous: str, body: bytes) -> tuple[bytes, str]:
-    checksum = hashlib.sha256(previous.encode("ascii") + body).hexdigest()[:_CHECKSUM_LENGTH]
-    return checksum.encode("ascii") + b" " + body + b"\n", checksum
+    checksum = hashlib.sha256(previous.encode() + body).hexdigest()[:_CHECKSUM_LENGTH]
+    return checksum.encode() + b" " + body + b"\n", checksum
 
 
 def _next_line(data: bytes, start: int, previous: str) -> tuple[bytes | None, str, int]:
@@ -132,7 +132,7 @@ def _next_line(data: bytes, start: int, previous: str) -> tuple[bytes | None, st
     end = data.find(b"\n", start) + 1
     body = data[start + _CHECKSUM_LENGTH + 1 : end - 1]
     line, checksum = _line(previous, body)
-    if end == 0 or data[start:end] != line:
+    if data[start:end] != line:
         return None, previous, start
     return body, checksum, end
 
@@ -143,5 +143,5 @@ def _open_at(path: Path, end: int) -> int:
         os.ftruncate(descriptor, end)
         os.lseek(descriptor, end, os.SEEK_SET)
     except OSError as error:
-        raise ArtefactError(f"{path}: can't be opened for writing: {error.strerror or error}") from error
+        raise ArtefactError(f"{path}: can't be opened for writing: {error.strerror}") from error
     return descriptor

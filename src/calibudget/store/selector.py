@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import groupby
@@ -130,14 +131,14 @@ def read_values(path: Path) -> Iterator[Value]:
 
 
 def _check_rows(name: str, rows: list[_Row], parameters: Mapping[str, object]) -> None:
-    place: tuple[str, str, str] = ("", "", "")
+    place: tuple[str, ...] = ()
     for number, row in enumerate(rows, start=1):
         fault = None
         if row.selector not in parameters:
             fault = f"the metadata names no selector {row.selector!r}"
         elif row[:3] <= place:
             fault = "rows must ascend by selector, source and record id"
-        elif not abs(row.score) < float("inf"):
+        elif not math.isfinite(row.score):
             fault = f"the score of {row.record_id!r} must be finite, not {row.score}"
         if fault is not None:
             raise ArtefactError(f"{name}, row {number}: {fault}")

@@ -26,7 +26,7 @@ from typing import Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from calibudget.allocation.exact.integers import Doubles, Floats, Integers, blocks, can_wrap, ordered_differences
+from calibudget.allocation.exact.integers import Doubles, Floats, Integers, blocks, ordered_differences
 from calibudget.allocation.exact.numbers import nearest_double
 from calibudget.errors import AllocationError
 
@@ -127,19 +127,14 @@ class Level:
         most = float(whole.max()) + 1
         single, twofold = most * _SINGLE + _ABSOLUTE, most * _TWOFOLD + _ABSOLUTE
         sure, near, cut = _top(parts, count, single)
-        everyone = len(near) == len(whole)
-        level, quotas = (self, whole) if everyone else (self.only(near), whole[near])
-        wanted = count - len(sure)
+        level, quotas, wanted = self.only(near), whole[near], count - len(sure)
         values = level.doubles.values
         if wanted == len(near) or values.min() == values.max():
             return np.concatenate([sure, _first(near, wanted, tie_key)])
-        offset, width = Fraction(cut), 8 * single
-        if not can_wrap(self.total, width):
-            surer, nearer, finer_cut = _top(level._gaps(quotas, cut), wanted, twofold)
-            sure, near = np.concatenate([sure, near[surer]]), near[nearer]
-            level, quotas, wanted = level.only(nearer), quotas[nearer], wanted - len(surer)
-            offset, width = offset + Fraction(finer_cut), 8 * twofold
-        keys = level._ordered(quotas, width, math.floor(offset * self.total))
+        surer, nearer, finer_cut = _top(level._gaps(quotas, cut), wanted, twofold)
+        sure, near, wanted = np.concatenate([sure, near[surer]]), near[nearer], wanted - len(surer)
+        offset = math.floor((Fraction(cut) + Fraction(finer_cut)) * self.total)
+        keys = level.only(nearer)._ordered(quotas[nearer], 8 * twofold, offset)
         above, tied, _ = _top(keys, wanted, 0)
         return np.concatenate([sure, near[above], _first(near[tied], wanted - len(above), tie_key)])
 
@@ -157,22 +152,22 @@ class Level:
             result[block] = nearest
         return result
 
-    def _signs(self, bounds: Integers) -> Sides:
+    def _signs(self, bounds: Integers) -> Floats:
         """Signs of true shares minus integers."""
         if not bounds.any():
-            return np.ones(len(bounds), dtype=np.int8)
+            return np.ones(len(bounds))
         shares = self.shares()
         gaps = shares - bounds
-        signs = np.sign(gaps).astype(np.int8)
+        signs = np.sign(gaps)
         near = np.flatnonzero(np.abs(gaps) <= shares * _SINGLE + _ABSOLUTE)
         if near.size:
             signs[near] = self.only(near)._signs_near(bounds[near])
         return signs
 
-    def _signs_near(self, integers: Integers) -> Integers:
+    def _signs_near(self, integers: Integers) -> Floats:
         """Signs of true shares minus integers that are within the doubles' error of them."""
         gaps = self._gaps(integers, 0.0)
-        signs = np.sign(gaps).astype(np.int64)
+        signs = np.sign(gaps)
         errors = integers * _TWOFOLD + _ABSOLUTE
         near = np.flatnonzero(np.abs(gaps) <= errors)
         if near.size:
@@ -221,7 +216,7 @@ def _first(tied: Integers, count: int, tie_key: TieKey | None) -> Integers:
     *first, last, beyond = heapq.nsmallest(count + 1, tied.tolist(), key=tie_key)
     if tie_key(last) == tie_key(beyond):
         raise same_label(tie_key(last))
-    return np.array([*first, last], dtype=np.int64)
+    return np.array([*first, last])
 
 
 def same_label(label: str) -> AllocationError:
