@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from calibudget.allocation import arrays
 from calibudget.allocation.arrays import apportion_arrays
 from calibudget.allocation.exact.doubles import LARGEST_BUDGET
 from calibudget.allocation.quotas import apportion
@@ -127,3 +128,15 @@ def test_labels_that_cant_settle_ties_are_refused(subtests: pytest.Subtests) -> 
 def test_equal_labels_do_no_harm_where_they_decide_nothing() -> None:
     assert apportion_arrays([1.0, 1.0, 1.0], 4, labels=["b", "a", "b"]).quotas.tolist() == [1, 2, 1]
     assert apportion_arrays([1.0, 2.0], 3, labels=["b", "b"]).quotas.tolist() == [1, 2]
+
+
+def test_what_doubles_hold_is_neither_copied_nor_taken_for_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_arguments: Any) -> None:
+        raise AssertionError("this way is not for these numbers")
+
+    monkeypatch.setattr(arrays, "exact_shares", forbidden)
+    monkeypatch.setattr(arrays, "require_text", forbidden)
+    for values in (np.array([2.0**60, 2.0**61]), np.array([2**52, 2**53])):
+        assert apportion_arrays(values, 3, labels=["a", "b"]).quotas.tolist() == [1, 2]
+    given = np.array([1.0, 2.0])
+    assert arrays._doubles(given, arrays._Names(labels=None)) is given

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibudget.allocation.statistics import _standard_deviations, bootstrap
+from calibudget.allocation import statistics as spreads
+from calibudget.allocation.statistics import _root_of_variance, _standard_deviations, bootstrap
 from calibudget.keys import bootstrap_streams, named_stream
 
 GOLDEN_MEANS = [1.24375, 1.65, 1.6375, 1.425]
@@ -127,3 +128,30 @@ def test_streams_made_anew_are_those_made_alone() -> None:
     streams = bootstrap_streams(42)
     for label in ("a", "b", "a", "é"):
         assert np.array_equal(streams(label).random_raw(11), named_stream("bootstrap", 42, label).random_raw(11))
+
+
+def test_ordinary_spreads_are_taken_on_integers(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(spreads.statistics, "pstdev", lambda row: asked.append(row) or math.nan)  # type: ignore[attr-defined]
+    wide = np.resize([0.0, 1e300, 1.0], 200)
+    sds = _standard_deviations(np.stack([1 + np.random.default_rng(1).random(200) / 9, wide]))
+    assert [math.isnan(sd) for sd in sds] == [False, True]
+    assert asked == [wide.tolist()]
+
+
+def test_sources_are_read_a_batch_at_a_time() -> None:
+    read: list[int] = []
+    errors = ((f"s{k}", ERRORS) for k in range(150) if not read.append(k))  # type: ignore[func-returns-value]
+    next(bootstrap(errors, resamples=2, seed=1))
+    assert len(read) == spreads._SOURCES
+
+
+@pytest.mark.parametrize("scale", [0, 12])
+def test_roots_beside_the_middle_of_two_doubles_are_rounded_to_their_side(scale: int) -> None:
+    """2**54 + 2 and + 6 lie in the middle: of variances that are their squares, and one more or less."""
+    for middle, even, other in ((2**54 + 2, 2**54, 2**54 + 4), (2**54 + 6, 2**54 + 8, 2**54 + 4)):
+        square = (middle << scale) ** 2
+        roots = [math.ldexp(_root_of_variance(0, square + more, 1, 0), -scale) for more in (-1, 0, 1)]
+        assert roots == [min(even, other), even, max(even, other)]
+        # of five numbers that sum to 2, with variance square + 1 / 25
+        assert math.ldexp(_root_of_variance(2, 5 * square + 1, 5, 0), -scale) == max(even, other)

@@ -180,3 +180,15 @@ def test_idle_sources_keep_their_floors_until_the_others_are_full() -> None:
         result = made("val-error-floor", signal="z", statistics=idle, budget=budget, floor=100)
         assert check_plan(result) == []
         assert result.quotas["a"] == max(100, budget - 2_050)
+
+
+def test_groups_without_utility_keep_their_floors_in_the_level_of_the_others() -> None:
+    idle = means(a=0.0, b=2.0, c=1.0, d=0.0)
+    groups = {"x": {"sources": ["a", "d"], "floor": 90}, "y": {"sources": ["b"]}, "z": {"sources": ["c"]}}
+    result = made("val-error-floor", signal="z", statistics=idle, groups=groups, budget=200, floor=10)
+    assert result.quotas["a"] == 90
+    assert check_plan(result) == []
+
+
+def test_a_plan_that_leaves_nothing_to_spread_is_good() -> None:
+    assert check_plan(plan(AllocationRequest(policy="floor-sqrt", pool_sizes={"a": 5}, budget=5, floor=9))) == []

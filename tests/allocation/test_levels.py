@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibudget.allocation.exact import integers
+from calibudget.allocation.exact import doubles, integers
 from calibudget.allocation.exact.doubles import Level
 from calibudget.allocation.exact.integers import Doubles
 
@@ -151,3 +151,31 @@ def test_labels_settle_what_is_tied_on_exact_numbers() -> None:
         whole, parts = made.parted()
         chosen = [sorted(made.largest(whole, parts, 2, key).tolist()) for key in (None, "dcbax".__getitem__)]
         assert chosen == [[0, 2], [2, 3]]
+
+
+def never(*_arguments: Any, **_named: Any) -> None:
+    raise AssertionError("more precision than is needed")
+
+
+def test_no_more_precision_is_asked_for_than_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the cost would tell, so it is the ways taken that are told here."""
+    made = level([1.0, 2.0], 3)
+    assert made._scaled() is made.doubles.values
+    asked: list[Any] = []
+    monkeypatch.setattr(doubles, "nearest_double", lambda *ratio: asked.append(ratio) or ratio[0] / ratio[1])
+    many = level(np.random.default_rng(3).random(1_000), 12_345)
+    total = sum(map(Fraction, many.doubles.values.tolist()))
+    assert many.nearest().tolist() == [float(12_345 * Fraction(u) / total) for u in many.doubles.values.tolist()]
+    assert len(asked) <= 2
+    monkeypatch.setattr(integers, "_ranks", never)
+    assert whole_parts([1.0, 1.0, 1.0], 3) == [1, 1, 1]
+    dust = [1.5, 2.5, 2.0**-66]
+    whole, parts = level(dust, 4).parted()
+    assert level(dust, 4).largest(whole, parts, 1, None).tolist() == exact_largest(dust, 4, 1)
+    monkeypatch.setattr(doubles, "ordered_differences", never)
+    assert whole_parts([1.0, 1.0, math.nextafter(1.0, 2.0)], 3) == [0, 0, 1]
+
+
+def test_shares_too_small_for_a_double_are_no_error_of_the_callers() -> None:
+    with np.errstate(all="raise"):
+        assert level([1.0, 1e-300, 1e300], 9).shares().tolist()[2] == 9.0

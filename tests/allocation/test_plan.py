@@ -336,3 +336,16 @@ def test_bootstrap_means_that_cant_be_used_are_refused_by_name(subtests: pytest.
 def test_a_removed_policy_is_refused_by_name(name: str) -> None:
     with pytest.raises(AllocationError, match=f"^the policy '{name}' was removed: the second of two frozen"):
         policy_named(name)
+
+
+def test_what_a_policy_does_not_read_is_ignored() -> None:
+    others = {"statistics": replace(STATISTICS, sources={}), "weights": {"x": -1}, "pooled": {"x": 1.5}}
+    assert made("equal", **others) == made("equal")
+    assert made("weights", **others | {"weights": WEIGHTS}) == made("weights")
+
+
+def test_a_missing_input_is_asked_for_and_intervals_are_made_unless_they_are_declined() -> None:
+    with pytest.raises(UnfedPolicyError, match=r"the policy weights needs weights$"):
+        made("weights", weights=None)
+    request = AllocationRequest(policy="need", pool_sizes=POOLS, budget=600, statistics=STATISTICS)
+    assert plan(request) == plan(request, intervals=True) != plan(request, intervals=False)

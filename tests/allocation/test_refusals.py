@@ -65,6 +65,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
     (lambda: as_doubles(3, "n", "a"), InputTypeError, ["n of 'a'", "sequence", "3 (int)"]),
     (lambda: as_doubles([1.0, "x"], "n", "a"), InputTypeError, ["n[1] of 'a'", "'x' (str)"]),
     (lambda: sum_of([1e308, -1.7e308, 1e308, 1.5e308], "n"), AllocationError, ["n sum", "-1.7e+308"]),
+    (lambda: parse_amount(Fraction(1, 2), "n"), InputTypeError, ["n is 1/2"]),
     (lambda: as_resamples("3"), InputTypeError, ["resamples", "'3' (str)"]),
     (lambda: as_resamples(0), AllocationError, ["resamples", "0"]),
     (lambda: as_resamples(MOST_RESAMPLES + 1), AllocationError, ["resamples", f"{MOST_RESAMPLES + 1}"]),
@@ -72,7 +73,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
     (lambda: needs([1.0], 3), InputTypeError, ["need_transform", "3 (int)"]),  # type: ignore[arg-type]
     (lambda: needs([1.0], "cube"), AllocationError, ["need_transform", "'cube'", "rank, log1p"]),
     (lambda: needs(7), InputTypeError, ["mean errors", "7 (int)"]),  # type: ignore[arg-type]
-    (lambda: needs([1.7e308] * 3), AllocationError, ["mean errors", "largest double"]),
+    (lambda: needs([1.7e308] * 3), AllocationError, ["the mean errors", "largest double"]),
     (lambda: power("2", 3), InputTypeError, ["the base of a power", "'2' (str)"]),  # type: ignore[arg-type]
     (lambda: power(2.0, "x"), InputTypeError, ["the exponent", "'x' (str)"]),  # type: ignore[arg-type]
     (lambda: power(2.0, -2000), AllocationError, ["2 to the power of -2000", "too small"]),
@@ -105,6 +106,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
     (of_request(caps={"a": "x"}), AllocationError, ["the cap of 'a'", "x"]),
     (of_request(policy="pooled", pooled={"a": 1.5}), InputTypeError, ["pooled of 'a'", "1.5 (float)"]),
     (of_request(policy="pooled", pooled={"a": 100}, caps={"a": 5}), UnfedPolicyError, ["pooled", "caps", "groups"]),
+    (of_request(caps={"b": "10% of pool"}), AllocationError, ["caps", "'b'"]),
     (of_request(policy="nearest"), AllocationError, ["nearest"]),
     (lambda: policy_named(b"equal"), InputTypeError, ["the policy", "bytes"]),  # type: ignore[arg-type]
     # quotas
@@ -119,6 +121,8 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
     (lambda: pose({"apples": 2}, 1, caps={"aples": 1}), AllocationError, ["caps", "'aples'", "mean 'apples'"]),
     (lambda: pose({"a": 2}, 1, caps=[1]), InputTypeError, ["caps", "[1]"]),  # type: ignore[arg-type]
     (lambda: pose({"a": 2}, 1, caps={"a": 1.5}), InputTypeError, ["the cap of 'a'", "1.5 (float)"]),  # type: ignore[dict-item]
+    (lambda: pose({"abc": 2}, 1, caps={"ab": 1}), AllocationError, ["caps", "'ab'", "mean 'abc'"]),
+    (lambda: allocate({"a": 2, "b": 2}, {"a": 1.0, "b": -1.0}, 1), AllocationError, ["the utility of 'b'", "-1"]),
     (lambda: allocate({"a": 2}, {"b": 1}, 1), AllocationError, ["utilities and pool_sizes", "'a'", "'b'"]),
     # arrays
     (lambda: apportion_arrays(np.ma.masked_array([1.0], mask=[True]), 1), InputTypeError, ["utilities", "masked"]),
@@ -127,6 +131,8 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
     (lambda: apportion_arrays(["x"], 1), InputTypeError, ["utilities", "<U1"]),
     (lambda: apportion_arrays(np.array([1 + 0j]), 1), InputTypeError, ["utilities", "complex128"]),
     (lambda: apportion_arrays(np.array([1], dtype=np.longdouble), 1), InputTypeError, ["utilities", "float128"]),
+    (lambda: apportion_arrays([1.0], 1, lower=np.ma.array([1], mask=[True])), InputTypeError, ["lower", "masked"]),
+    (lambda: apportion_arrays([1.0], 1, upper=[[1], [1, 2]]), InputTypeError, ["upper", "array of numbers"]),
     (lambda: apportion_arrays([1.0], 1, lower=[[0]]), InputTypeError, ["lower", "(1,)", "(1, 1)"]),
     (lambda: apportion_arrays([1.0], 1, upper=[1.5]), InputTypeError, ["upper", "float64"]),
     (lambda: apportion_arrays([1.0], 1, upper=[-1], labels=["k"]), AllocationError, ["upper", "'k'", "-1"]),
@@ -149,7 +155,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
     (lambda: _read_amount([1]), ValueError, ["the amount", "[1]"]),
     # stability
     (lambda: stability("ab"), InputTypeError, ["allocations", "'ab'"]),  # type: ignore[arg-type]
-    (lambda: stability([{"a": 1}]), AllocationError, ["at least two"]),
+    (lambda: stability([{"a": 1}]), AllocationError, ["stability", "at least two"]),
     (lambda: stability([{}, {}]), AllocationError, ["at least one source"]),
     (lambda: stability([{"a": 1}, {"a": 1.5}]), InputTypeError, ["allocation", "of 'a'", "1.5 (float)"]),  # type: ignore[dict-item]
     (lambda: what_if(REQUEST, budgets="12", common_floors=[0]), InputTypeError, ["budgets", "'12'"]),  # type: ignore[arg-type]
@@ -180,7 +186,10 @@ def test_what_stands_at_a_bound_is_taken() -> None:
     assert allocate({"a": 2, "b": 2}, {"a": 1, "b": 1}, 2).quotas == {"a": 1, "b": 1}
     assert allocate({"a": 1, "b": 9}, {"a": 1, "b": 0}, 1).floor_quotas == {"a": 0, "b": 0}
     assert pose({"a": 1}, 1).floor_quotas == [0]
+    assert apportion({"a": 0, "b": 1}, 5).quotas == {"a": 0, "b": 5}
     full = np.array([2**64 - 1, 2**63], dtype=np.uint64)
+    assert apportion_arrays([1.0], 2**63 - 1, upper=full[:1]).quotas.tolist() == [2**63 - 1]
+    assert apportion_arrays([0.0, 1.0], 2).quotas.dtype == np.int64
     assert apportion_arrays([1.0, 3.0], 4, lower=[1, 1], upper=full).quotas.tolist() == [1, 3]
     assert apportion_arrays([1.0, 1.0], 4, lower=[2, 2], upper=[2, 2]).quotas.tolist() == [2, 2]
     assert apportion_arrays([0, 2], 2).quotas.tolist() == [0, 2]

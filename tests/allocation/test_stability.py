@@ -11,7 +11,7 @@ from scipy.stats import pearsonr, spearmanr
 
 from calibudget.allocation.plan import plan, quota_intervals
 from calibudget.allocation.request import AllocationRequest
-from calibudget.allocation.stability import stability, what_if
+from calibudget.allocation.stability import pearson, stability, what_if
 from calibudget.allocation.utility import doubled_ranks
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics
@@ -138,3 +138,7 @@ def test_correlations_of_huge_quotas_are_finite() -> None:
     first, second = {"a": 10**200, "b": 10**201, "c": 1}, {"a": 10**300, "b": 10**299, "c": 2}
     rows = [[float(value) / 1e200 for value in first.values()], [float(value) / 1e300 for value in second.values()]]
     assert stability([first, second]).smallest_pearson == pytest.approx(pearsonr(*rows)[0], rel=1e-9)
+
+
+def test_quotas_without_correlation_have_one_of_plain_zero() -> None:
+    assert repr(pearson([1, 0, 1, 0], [1, 1, 0, 0])) == "0.0"

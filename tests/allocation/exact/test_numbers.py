@@ -10,6 +10,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from calibudget.allocation.exact import numbers
 from calibudget.allocation.exact.numbers import (
     as_count,
     as_counts,
@@ -151,3 +152,15 @@ def test_weights_are_the_nearest_doubles() -> None:
             as_weight(Decimal(text), "w", "a")
     with pytest.raises(AllocationError, match=r"^w of 'a' must not be negative, but is -0\.5$"):
         as_weight(np.float32(-0.5), "w", "a")
+
+
+def test_plain_numbers_are_not_looked_at_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    def forbidden(*_arguments: object) -> None:
+        raise AssertionError("these need no look at each")
+
+    for name in ("as_count", "as_double", "as_ratio"):
+        monkeypatch.setattr(numbers, name, forbidden)
+    assert as_counts([0, 1, 7], "n", "abc") == [0, 1, 7]
+    assert as_doubles([], "n") == []
+    assert as_doubles([0.5, 1.5], "n") == [0.5, 1.5]
+    assert integer_weights([0, 0.5, 2], "abc") == [0, 1, 4]

@@ -10,6 +10,7 @@ import pytest
 from calibudget.allocation.exact import spread as spreading
 from calibudget.allocation.exact.doubles import LARGEST_BUDGET
 from calibudget.allocation.exact.spread import spread, spread_arrays
+from calibudget.errors import AllocationError
 
 
 def test_no_budget_and_full_budget_need_no_level() -> None:
@@ -78,3 +79,9 @@ def test_what_the_filter_cannot_decide_goes_by_integers() -> None:
     made = spread(utilities, [f"{k:04}" for k in range(203)], lower, upper, 3)
     assert made.quotas[:3] == [1, 2, 0]
     assert made.shares()[:3] == [1.0, 2.0, 2e-308]
+
+
+@pytest.mark.parametrize("wrong", [-1.0, float("inf"), float("nan")])
+def test_one_wrong_utility_of_many_is_named(wrong: float) -> None:
+    with pytest.raises(AllocationError, match=r"^the utility of '0100' must "):
+        spread_evenly([1.0] * 100 + [wrong] + [1.0] * 100, 7)
