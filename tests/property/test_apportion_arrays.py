@@ -97,7 +97,7 @@ def test_no_family_differs(size: int, seeds: int) -> None:
 
 @pytest.mark.parametrize(("size", "passes"), [(9, 250), (60, 430), (500, 870)])
 def test_doubles_find_at_once_which_bounds_bind(monkeypatch: pytest.MonkeyPatch, size: int, passes: int) -> None:
-    """What they get wrong, exact decisions put right, but each time costs a pass over all sources, as each trial does."""
+    """What they get wrong, exact decisions put right, but it costs a pass over all sources, as each trial does."""
     taken: list[float] = []
     census = doubles._census
     monkeypatch.setattr(doubles, "_census", lambda *trial: taken.append(trial[-1]) or census(*trial))

@@ -18,6 +18,7 @@ from calibudget.store.files import (
     is_stale,
     remove_directory,
     stale_name,
+    sync_directory,
     write_atomic,
 )
 
@@ -131,3 +132,36 @@ def test_a_directorys_entries_are_flushed_to_the_disk(tmp_path: Path, monkeypatc
     monkeypatch.setattr(files.os, "fsync", noted)  # type: ignore[attr-defined]
     write_atomic(tmp_path / "a", b"x")
     assert flushed[1:] == [tmp_path]
+
+
+def test_what_a_disk_will_not_give_up_stops_nobody(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_arguments: Any, **_named: Any) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "rmdir", refused)
+    assert clean_stale(left) == STALE
+    assert names(left) == [STALE[0], ".calibudget.lock", "a.tmp", "b"]
+    remove_directory(left)
+    assert not left.exists()
+    assert [is_stale(name) for name in names(left.parent)] == [True, False]
+
+
+def test_a_stale_file_that_another_removes_first_is_no_error(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def meanwhile(name: str) -> bool:
+        if is_stale(name) and not (left / name).is_dir():
+            (left / name).unlink()
+        return is_stale(name)
+
+    monkeypatch.setattr(files, "is_stale", meanwhile)
+    assert clean_stale(left) == STALE
+
+
+def test_a_system_without_flushes_of_directories_is_not_asked_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone = tmp_path / "gone"
+    with pytest.raises(FileNotFoundError):
+        sync_directory(gone)
+    with monkeypatch.context() as windows:
+        windows.setattr(os, "name", "nt")
+        sync_directory(gone)

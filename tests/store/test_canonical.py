@@ -113,7 +113,7 @@ def test_refusals_say_what_is_wrong_and_where(tmp_path: Path) -> None:
     cases: list[tuple[Callable[[], object], type[Exception], str]] = [
         (lambda: canonical_json(float("nan")), InputError, "^the value has no canonical JSON form"),
         (lambda: canonical_json({"a": [1, float("inf")]}), InputError, r"^a\.1 has no canonical JSON form"),
-        (lambda: canonical_json(deep), InputError, "nested too deeply"),
+        (lambda: canonical_json(deep), InputError, "^the value is nested too deeply"),
         (lambda: strict_json(b'{"b":1,"a":2,"a":3}'), InputError, "the key 'a' is given twice"),
         (lambda: plain_json(float("-inf")), InputError, "infinity"),
         (lambda: compact_json(float("nan")), ValueError, "not JSON compliant"),

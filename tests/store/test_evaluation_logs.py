@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.store.evaluation_logs import inspect_rows
+from calibudget.store.evaluation_logs import inspect_rows, lm_eval_rows
 from calibudget.store.scores import read_scores_file
 
 LOGS = Path(__file__).parent / "logs"
@@ -164,7 +164,7 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
     data[member.header_offset + member.compress_size // 2] ^= 1
     for name, broken in (("flipped.eval", bytes(data)), ("torn.eval", bytes(data[:3000])), ("text.eval", b"{}")):
         (tmp_path / name).write_bytes(broken)
-        with pytest.raises(ArtefactError, match="isn't a whole log of Inspect"):
+        with pytest.raises(ArtefactError, match=rf"^{name}: isn't a whole log of Inspect: [^N]"):
             read_scores_file(tmp_path / name)
 
 
@@ -292,3 +292,72 @@ def test_the_same_id_of_two_sources_is_two_records(tmp_path: Path) -> None:
     assert [score.nll for score in read_scores_file(one, two).scores] == [1.0, 2.0]
     with pytest.raises(ArtefactError, match=r"^one\.jsonl:1: record_id: '1' of 'a': its nll stands in one\.jsonl"):
         read_scores_file(one, one)
+
+
+#: By name: what differs from a row whose model wrote "ab", the verdict asked for, and what the row comes to.
+LINES: dict[str, tuple[dict[str, Any], str | None, dict[str, Any]]] = {
+    "no filter": ({"filtered_resps": None}, None, {"text": "ab"}),
+    "no list of texts": ({"resps": ["ab"]}, None, {"text": "ab"}),
+    "no metrics": ({"metrics": ["acc"], "acc": 1.0}, None, {"text": "ab", "correct": True}),
+    "one of them a verdict": ({"metrics": ["f1", "em"], "f1": 0.3, "em": 0}, None, {"text": "ab", "correct": False}),
+    "named": ({"metrics": ["f1", "em"], "f1": 1, "em": 0}, "f1", {"text": "ab", "correct": True}),
+}
+
+
+@pytest.mark.parametrize("name", LINES)
+def test_what_a_line_of_lm_eval_comes_to(name: str) -> None:
+    change, verdict, facts = LINES[name]
+    line = {"doc_id": 7, "doc": {}, "resps": [["ab"]], "filtered_resps": ["ab"]} | change
+    ((place, found),) = lm_eval_rows([("line 1", line)], "own.jsonl", verdict)
+    assert (place, found) == ("line 1", {"source": "own", "record_id": "7"} | facts)
+
+
+def test_verdicts_and_choices_of_lm_eval_that_cannot_be_are_refused_by_line() -> None:
+    line = {"doc_id": 7, "doc": {}, "resps": [["ab"]], "filtered_resps": ["ab"], "metrics": ["f1", "em"]}
+    pairs = [["-1", "False"], ["x", "False"]]
+    for change, verdict, said in [
+        ({"f1": 0.3, "em": 0}, "f1", "f1: must be right or wrong .* not 0.3"),
+        ({"f1": 1, "em": 0}, None, "em, f1 may say what is right"),
+        ({"target": 1, "resps": pairs, "filtered_resps": pairs}, None, "resps: must be a finite log-prob.* not 'x'"),
+    ]:
+        with pytest.raises(ArtefactError, match=rf"^own\.jsonl: line 3: {said}"):
+            list(lm_eval_rows([("line 3", line | change)], "own.jsonl", verdict))
+
+
+def test_a_line_without_more_than_it_needs_is_one_of_lm_eval(tmp_path: Path) -> None:
+    line = {"doc_id": 7, "doc": {"response_tokens": 2}, "resps": [["-3", "False"]]}
+    (score,) = read_scores_file(written(tmp_path / "own.jsonl", [line])).scores
+    assert (score.source, score.record_id, score.nll) == ("own", "7", 1.5)
+
+
+def test_of_several_filters_the_named_one_is_read() -> None:
+    lines = [(f"line {k}", row) for k, row in enumerate(rows(GENERATED), start=1)]
+    for name in ("first", "plain"):
+        found = [place for place, _ in lm_eval_rows(lines, GENERATED.name, f"exact_match,{name}")]
+        assert found == [place for place, row in lines if row["filter"] == name]
+
+
+def test_a_log_in_the_zip_of_other_tools_says_the_same_and_its_faults_name_the_member(tmp_path: Path) -> None:
+    rewritten = tmp_path / "log.eval"
+    found = list(inspect_rows(INSPECT, None))
+    header: dict[str, Any] = {"status": "success", "eval": {"task": "t"}}
+    samples: dict[str, Any] = {
+        place: {"id": row["record_id"], "metadata": {"source": row["source"]}, "output": {"completion": row["text"]},
+                "scores": {"one": {"value": "C" if row["correct"] else "I"}, "two": {"value": "C"}}}
+        for place, row in found
+    }  # fmt: skip
+
+    def log(members: dict[str, Any]) -> Path:
+        with zipfile.ZipFile(rewritten, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, value in members.items():
+                archive.writestr(name, json.dumps(value))
+        return rewritten
+
+    assert list(inspect_rows(log({"header.json": header} | samples), "one")) == found
+    tokens = [{"source": row["source"], "record_id": row["record_id"], "nll": 1.0} for _, row in found]
+    judged = read_scores_file(written(tmp_path / "nll.jsonl", tokens), rewritten, verdict="two")
+    assert {score.correct for score in judged.scores} == {True}
+    first = next(iter(samples))
+    for name, members in (("header.json", {"header.json": 5}), (first, {"header.json": header, first: 5})):
+        with pytest.raises(ArtefactError, match=rf"^log\.eval: {name}: the root must be an object"):
+            list(inspect_rows(log(members), "one"))

@@ -44,6 +44,8 @@ def test_another_header_is_refused_and_nothing_is_changed(path: Path) -> None:
         ArtefactError, match=r"belongs to another run \(its header differs in model\.sha256, more, recipe\); choose an"
     ):
         Journal.open(path, other)
+    with pytest.raises(ArtefactError, match=r"differs in recipe\)"):
+        Journal.open(path, HEADER | {"recipe": "other"})
     assert path.read_bytes() == before
 
 
@@ -137,3 +139,20 @@ def test_a_line_that_is_no_object_and_a_place_that_takes_no_journal_are_named(pa
     path.symlink_to("elsewhere")
     with pytest.raises(ArtefactError, match="no regular file, so no journal"):
         entries(path)
+
+
+def test_a_header_that_is_no_object_and_a_file_that_cannot_be_written_are_named(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.write_bytes(_line("", b"[1]")[0])
+    with pytest.raises(ArtefactError, match=r"^the journal's header: the root must be an object"):
+        Journal.open(path, HEADER)
+    path.unlink()
+    write(path)
+
+    def refused(*_arguments: Any) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(journal_module.os, "ftruncate", refused)  # type: ignore[attr-defined]
+    with pytest.raises(ArtefactError, match=rf"{path.name}: can't be opened for writing: Read-only file system$"):
+        Journal.open(path, HEADER)

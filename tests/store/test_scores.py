@@ -80,7 +80,7 @@ def test_the_other_rule_makes_other_errors_of_the_same_file(path: Any, scores: A
 def test_scores_that_cant_be_are_neither_written_nor_read(path: Path, scores: Any, change: Any, said: str) -> None:
     before = path.read_bytes()
     broken = [*scores[1:], replace(scores[0], **change)]
-    with pytest.raises(ArtefactError, match=r"^scores\.parquet: ") as caught:
+    with pytest.raises(ArtefactError, match=r"^scores\.parquet: (score 5: |source: )") as caught:
         write_scores(path, broken, error="nll+wrong", provenance=PROVENANCE)
     assert said in str(caught.value)
     assert path.read_bytes() == before
@@ -90,7 +90,7 @@ def test_scores_that_cant_be_are_neither_written_nor_read(path: Path, scores: An
     rows[-1].update(change)
     pq.write_table(pa.Table.from_pylist(rows, table.schema), path)
     for read in (read_scores, read_scores_file):
-        with pytest.raises(ArtefactError) as caught:
+        with pytest.raises(ArtefactError, match=r"^scores\.parquet: ") as caught:
             read(path)
         assert said in str(caught.value)
 
@@ -139,10 +139,11 @@ def test_an_answers_nats_are_a_rule_that_needs_its_length(
     write_scores(path, [replace(scores[0], correct=None, error=scores[0].nll)], error="nll", provenance=PROVENANCE)
     with pytest.raises(ArtefactError, match=r"^scores\.parquet: 'piqa-\d+' of 'piqa': correct: must be true or false"):
         read_scores_file(path, error="nll+wrong")
-    for provenance in ({}, {"model": "name"}):
+    for provenance, told in (({}, "None"), ({"model": "name"}, "'name'")):
         write_scores(path, scores, error="nll+wrong", provenance=provenance)
-        with pytest.raises(ArtefactError, match=r"needs an object `model`, not (None|'name')"):
-            read_scores(path)
+        for read in (read_scores, read_scores_file):
+            with pytest.raises(ArtefactError, match=rf"^scores\.parquet: schema metadata: .* `model`, not {told}"):
+                read(path)
 
 
 def test_without_correctness_the_rule_is_the_nll_and_a_mixture_is_refused(tmp_path: Path) -> None:
@@ -151,7 +152,7 @@ def test_without_correctness_the_rule_is_the_nll_and_a_mixture_is_refused(tmp_pa
     with pytest.raises(ArtefactError, match=":1: correct"):
         read_scores_file(lines(tmp_path, *rows), error="nll+wrong")
     mixed = lines(tmp_path, rows[0], {"source": "a", "nll": 1.0, "correct": True})
-    with pytest.raises(ArtefactError, match=":1: `correct` is missing while other rows have it"):
+    with pytest.raises(ArtefactError, match=r"^made-elsewhere\.jsonl:1: `correct` is missing while other rows have it"):
         read_scores_file(mixed)
     assert [score.error for score in read_scores_file(mixed, error="nll").scores] == [0.5, 1.0]
 
@@ -185,3 +186,19 @@ def test_the_digest_of_scores_is_that_of_canonical_rows(scores: Any) -> None:
     expected = f'[["{one.record_id}",4,0.3333333333333333,false,null,1.3333333333333333]]'
     assert scores_sha256([one]) == sha256_hex(expected.encode())
     assert scores_sha256(scores[:3]) == scores_sha256(reversed(scores[:3]))
+
+
+def test_metadata_that_is_not_what_was_written_and_files_that_disagree_are_named(path: Path, tmp_path: Path) -> None:
+    table = pq.read_table(path)
+    edited = table.schema.metadata[b"calibudget"].replace(b"fake", b"real")
+    pq.write_table(table.replace_schema_metadata({b"calibudget": edited}), path)
+    for read in (read_scores, read_scores_file):
+        with pytest.raises(
+            ArtefactError, match=r"^scores\.parquet: the schema metadata 'calibudget' isn't what was written"
+        ):
+            read(path)
+    row = {"source": "a", "record_id": "x", "nll": 0.5}
+    first = lines(tmp_path, row).rename(tmp_path / "first.jsonl")
+    second = lines(tmp_path, row | {"nll": None, "correct": True, "record_id": "y"})
+    with pytest.raises(ArtefactError, match=r"^first\.jsonl and made-elsewhere\.jsonl: "):
+        read_scores_file(first, second)
