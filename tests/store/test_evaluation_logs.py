@@ -308,8 +308,8 @@ LINES: dict[str, tuple[dict[str, Any], str | None, dict[str, Any]]] = {
 def test_what_a_line_of_lm_eval_comes_to(name: str) -> None:
     change, verdict, facts = LINES[name]
     line = {"doc_id": 7, "doc": {}, "resps": [["ab"]], "filtered_resps": ["ab"]} | change
-    ((place, found),) = lm_eval_rows([("line 1", line)], "own.jsonl", verdict)
-    assert (place, found) == ("line 1", {"source": "own", "record_id": "7"} | facts)
+    ((place, found),) = lm_eval_rows([("own.jsonl:1", line)], "own.jsonl", verdict)
+    assert (place, found) == ("own.jsonl:1", {"source": "own", "record_id": "7"} | facts)
 
 
 def test_verdicts_and_choices_of_lm_eval_that_cannot_be_are_refused_by_line() -> None:
@@ -320,8 +320,8 @@ def test_verdicts_and_choices_of_lm_eval_that_cannot_be_are_refused_by_line() ->
         ({"f1": 1, "em": 0}, None, "em, f1 may say what is right"),
         ({"target": 1, "resps": pairs, "filtered_resps": pairs}, None, "resps: must be a finite log-prob.* not 'x'"),
     ]:
-        with pytest.raises(ArtefactError, match=rf"^own\.jsonl: line 3: {said}"):
-            list(lm_eval_rows([("line 3", line | change)], "own.jsonl", verdict))
+        with pytest.raises(ArtefactError, match=rf"^own\.jsonl:3: {said}"):
+            list(lm_eval_rows([("own.jsonl:3", line | change)], "own.jsonl", verdict))
 
 
 def test_a_line_without_more_than_it_needs_is_one_of_lm_eval(tmp_path: Path) -> None:
@@ -331,7 +331,7 @@ def test_a_line_without_more_than_it_needs_is_one_of_lm_eval(tmp_path: Path) -> 
 
 
 def test_of_several_filters_the_named_one_is_read() -> None:
-    lines = [(f"line {k}", row) for k, row in enumerate(rows(GENERATED), start=1)]
+    lines = [(f"a:{k}", row) for k, row in enumerate(rows(GENERATED), start=1)]
     for name in ("first", "plain"):
         found = [place for place, _ in lm_eval_rows(lines, GENERATED.name, f"exact_match,{name}")]
         assert found == [place for place, row in lines if row["filter"] == name]
@@ -342,10 +342,14 @@ def test_a_log_in_the_zip_of_other_tools_says_the_same_and_its_faults_name_the_m
     found = list(inspect_rows(INSPECT, None))
     header: dict[str, Any] = {"status": "success", "eval": {"task": "t"}}
     samples: dict[str, Any] = {
-        place: {"id": row["record_id"], "metadata": {"source": row["source"]}, "output": {"completion": row["text"]},
-                "scores": {"one": {"value": "C" if row["correct"] else "I"}, "two": {"value": "C"}}}
+        place.partition(", ")[2]: {
+            "id": row["record_id"],
+            "metadata": {"source": row["source"]},
+            "output": {"completion": row["text"]},
+            "scores": {"one": {"value": "C" if row["correct"] else "I"}, "two": {"value": "C"}},
+        }
         for place, row in found
-    }  # fmt: skip
+    }
 
     def log(members: dict[str, Any]) -> Path:
         with zipfile.ZipFile(rewritten, "w", zipfile.ZIP_DEFLATED) as archive:
@@ -353,11 +357,11 @@ def test_a_log_in_the_zip_of_other_tools_says_the_same_and_its_faults_name_the_m
                 archive.writestr(name, json.dumps(value))
         return rewritten
 
-    assert list(inspect_rows(log({"header.json": header} | samples), "one")) == found
+    assert [row for _, row in inspect_rows(log({"header.json": header} | samples), "one")] == [row for _, row in found]
     tokens = [{"source": row["source"], "record_id": row["record_id"], "nll": 1.0} for _, row in found]
     judged = read_scores_file(written(tmp_path / "nll.jsonl", tokens), rewritten, verdict="two")
     assert {score.correct for score in judged.scores} == {True}
     first = next(iter(samples))
     for name, members in (("header.json", {"header.json": 5}), (first, {"header.json": header, first: 5})):
-        with pytest.raises(ArtefactError, match=rf"^log\.eval: {name}: the root must be an object"):
+        with pytest.raises(ArtefactError, match=rf"^log\.eval, {name}: the root must be an object"):
             list(inspect_rows(log(members), "one"))

@@ -90,7 +90,7 @@ def test_scores_that_cant_be_are_neither_written_nor_read(path: Path, scores: An
     rows[-1].update(change)
     pq.write_table(pa.Table.from_pylist(rows, table.schema), path)
     for read in (read_scores, read_scores_file):
-        with pytest.raises(ArtefactError, match=r"^scores\.parquet: ") as caught:
+        with pytest.raises(ArtefactError, match=r"^scores\.parquet(, row 6)?: ") as caught:
             read(path)
         assert said in str(caught.value)
 
@@ -188,7 +188,7 @@ def test_the_digest_of_scores_is_that_of_canonical_rows(scores: Any) -> None:
     assert scores_sha256(scores[:3]) == scores_sha256(reversed(scores[:3]))
 
 
-def test_metadata_that_is_not_what_was_written_and_files_that_disagree_are_named(path: Path, tmp_path: Path) -> None:
+def test_metadata_that_is_not_what_was_written_is_refused(path: Path, tmp_path: Path) -> None:
     table = pq.read_table(path)
     edited = table.schema.metadata[b"calibudget"].replace(b"fake", b"real")
     pq.write_table(table.replace_schema_metadata({b"calibudget": edited}), path)
@@ -197,8 +197,3 @@ def test_metadata_that_is_not_what_was_written_and_files_that_disagree_are_named
             ArtefactError, match=r"^scores\.parquet: the schema metadata 'calibudget' isn't what was written"
         ):
             read(path)
-    row = {"source": "a", "record_id": "x", "nll": 0.5}
-    first = lines(tmp_path, row).rename(tmp_path / "first.jsonl")
-    second = lines(tmp_path, row | {"nll": None, "correct": True, "record_id": "y"})
-    with pytest.raises(ArtefactError, match=r"^first\.jsonl and made-elsewhere\.jsonl: "):
-        read_scores_file(first, second)

@@ -248,7 +248,7 @@ def _inspect_json(path: Path) -> tuple[dict[str, Any], Iterable[tuple[str, dict[
 def _inspect_zip(path: Path) -> tuple[dict[str, Any], Iterable[tuple[str, dict[str, Any]]]]:
     try:
         with open_regular(path) as handle, zipfile.ZipFile(handle) as archive:
-            header = loads_object(_member(archive, archive.getinfo("header.json")), f"{path.name}: header.json")
+            header = loads_object(_member(archive, archive.getinfo("header.json")), f"{path.name}, header.json")
             members = [one for one in archive.infolist() if one.filename.startswith("samples/")]
             return header, [
                 (f"{path.name}, {one.filename}", loads_object(_member(archive, one), f"{path.name}, {one.filename}"))
