@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from typing import Any
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from calibudget.allocation.exact import doubles, integers
 from calibudget.allocation.exact.doubles import Level
 from calibudget.allocation.exact.integers import Doubles
+from calibudget.allocation.exact.numbers import nearest_double
 
 
 def level(values: Any, budget: Any) -> Any:
@@ -161,12 +163,12 @@ def test_no_more_precision_is_asked_for_than_decides(monkeypatch: pytest.MonkeyP
     """Only the cost would tell, so it is the ways taken that are told here."""
     made = level([1.0, 2.0], 3)
     assert made._scaled() is made.doubles.values
-    asked: list[Any] = []
-    monkeypatch.setattr(doubles, "nearest_double", lambda *ratio: asked.append(ratio) or ratio[0] / ratio[1])
+    decided = Mock(side_effect=nearest_double)
+    monkeypatch.setattr(doubles, "nearest_double", decided)
     many = level(np.random.default_rng(3).random(1_000), 12_345)
     total = sum(map(Fraction, many.doubles.values.tolist()))
     assert many.nearest().tolist() == [float(12_345 * Fraction(u) / total) for u in many.doubles.values.tolist()]
-    assert len(asked) <= 2
+    assert decided.call_count <= 2
     monkeypatch.setattr(integers, "_ranks", never)
     assert whole_parts([1.0, 1.0, 1.0], 3) == [1, 1, 1]
     dust = [1.5, 2.5, 2.0**-66]

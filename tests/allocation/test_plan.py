@@ -339,7 +339,7 @@ def test_a_removed_policy_is_refused_by_name(name: str) -> None:
 
 
 def test_what_a_policy_does_not_read_is_ignored() -> None:
-    others = {"statistics": replace(STATISTICS, sources={}), "weights": {"x": -1}, "pooled": {"x": 1.5}}
+    others: dict[str, Any] = {"statistics": replace(STATISTICS, sources={}), "weights": {"x": -1}, "pooled": {"x": 1.5}}
     assert made("equal", **others) == made("equal")
     assert made("weights", **others | {"weights": WEIGHTS}) == made("weights")
 

@@ -313,13 +313,20 @@ def test_what_a_line_of_lm_eval_comes_to(name: str) -> None:
 
 
 def test_verdicts_and_choices_of_lm_eval_that_cannot_be_are_refused_by_line() -> None:
-    line = {"doc_id": 7, "doc": {}, "resps": [["ab"]], "filtered_resps": ["ab"], "metrics": ["f1", "em"]}
+    line: dict[str, Any] = {
+        "doc_id": 7,
+        "doc": {},
+        "resps": [["ab"]],
+        "filtered_resps": ["ab"],
+        "metrics": ["f1", "em"],
+    }
     pairs = [["-1", "False"], ["x", "False"]]
-    for change, verdict, said in [
+    cases: list[tuple[dict[str, Any], str | None, str]] = [
         ({"f1": 0.3, "em": 0}, "f1", "f1: must be right or wrong .* not 0.3"),
         ({"f1": 1, "em": 0}, None, "em, f1 may say what is right"),
         ({"target": 1, "resps": pairs, "filtered_resps": pairs}, None, "resps: must be a finite log-prob.* not 'x'"),
-    ]:
+    ]
+    for change, verdict, said in cases:
         with pytest.raises(ArtefactError, match=rf"^own\.jsonl:3: {said}"):
             list(lm_eval_rows([("own.jsonl:3", line | change)], "own.jsonl", verdict))
 
