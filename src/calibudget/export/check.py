@@ -28,7 +28,6 @@ class Comparison:
     """What a trainer teaches beside what we do.
 
     Attributes:
-        rows: rows of the train set.
         loaded: rows that the trainer's loader gave.
         equal: rows whose ids and labels are the same in both, whatever their order.
         differences: the first few others, in words.

@@ -21,7 +21,6 @@ class Trainer:
     """One target of `calibudget export`.
 
     Attributes:
-        title: its own name.
         rows: the form in which it takes rows.
         start: the command that starts it in the exported folder; None where nothing is trained from there.
         loader: name of the script in `loaders/` that lists the rows as the trainer loads them, None if there is none.
@@ -120,10 +119,7 @@ class Job:
         model: the model as the trainer is to load it: a hub id or an absolute directory.
         model_files: its directory on this machine, now.
         model_directory: how that is named in the exported folder.
-        config: rank, rates, epochs and so on.
         targets: names of the linear layers that get factors.
-        examples: rows of the train set.
-        warmup_steps: steps of the warm-up.
     """
 
     model: str

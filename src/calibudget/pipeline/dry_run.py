@@ -46,12 +46,7 @@ class DryRunSource:
 class DryRun:
     """What a run would do.
 
-    Attributes:
-        floor_total: what the floors take of the budget.
-        residual_budget: what they leave.
-        sources: by label.
-        companion_count: companion records that would be joined.
-        seconds_expected: time that scoring would take, measured on one batch of it; None where nothing is scored.
+    `seconds_expected` of scoring is measured on one batch of it; None where nothing is scored.
     """
 
     unit: Unit

@@ -59,9 +59,7 @@ def _encoder(model: str, template: Template, *, weights: bool) -> Encoder:
 class Unfit:
     """Records of one source that leave before anything is drawn.
 
-    Attributes:
-        texts: digests of their texts.
-        skips: how many of them leave, by the reason.
+    `texts` are digests of their texts; `skips` says how many leave, by the reason.
     """
 
     texts: frozenset[bytes] = frozenset()

@@ -46,12 +46,7 @@ def explore(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StabilityAudit:
-    """How far quotas move between calibration splits.
-
-    Attributes:
-        splits: how many calibration splits were compared.
-        policies: the audit by policy.
-    """
+    """How far quotas move between calibration splits."""
 
     splits: int
     policies: Mapping[str, Stability]

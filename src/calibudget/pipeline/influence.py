@@ -45,12 +45,7 @@ WARM_UP_NAME: Final = "warm-up"
 class InfluenceResult:
     """What was made.
 
-    Attributes:
-        shards: the shards' files that were asked for, all whole.
-        merged: all shards in rank order, None while some are missing.
-        header: what all of them share.
-        warm_up_examples: examples that the warm-up trained on.
-        warm_up_steps: its optimizer steps.
+    `shards` are those that were asked for, all whole; `merged` is None while some are missing.
     """
 
     shards: tuple[Path, ...]
@@ -64,12 +59,8 @@ class InfluenceResult:
 class InfluencePreview:
     """What influence would work on.
 
-    Attributes:
-        candidates: of all sources, each of which gets a score.
-        calibration: the records whose gradients they are compared with, by source.
-        warm_up_examples: examples that the warm-up trains on.
-        tokens: of all candidates, as they go through the model.
-        longest: of them, in tokens.
+    `calibration` counts the records whose gradients the candidates are compared with, by source; `tokens` are those of
+    all candidates, as they go through the model, and `longest` those of the longest.
     """
 
     candidates: int

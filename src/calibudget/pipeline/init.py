@@ -53,15 +53,8 @@ _Line = tuple[str, str]
 class _Draft:
     """A file as a recipe's line would name it.
 
-    Attributes:
-        label: the source's label, or the evaluation set's name.
-        path: where the file lies, below the folder.
-        how: the fields of its line beside the path.
-        prompts: hashes of the prompts of its rows looked at, by record id.
-        usable: how many of those rows can be used.
-        unusable: how many can't, by the reason.
-        reason: why it must be left out; empty where it needn't be.
-        is_chat: whether rows of it are conversations.
+    `how` holds the fields of its line beside the path, `prompts` the prompt hashes of its rows looked at, by record id;
+    `unusable` counts rows by what is wrong with them, and `reason` says why the file must be left out, if it must.
     """
 
     label: str

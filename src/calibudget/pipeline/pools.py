@@ -27,8 +27,6 @@ class Pools:
         queues: ids in the order in which they are drawn: key order, and repeats (see `selection.exposures`) after
             the first exposures.
         tokens: tokens of each of them, prompt and response together; None where examples are counted.
-        selection_seed: seed of the keys.
-        max_repeats: how often a candidate may be drawn.
         spent: units of each source that earlier rounds used; empty in a first round.
     """
 

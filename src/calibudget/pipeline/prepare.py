@@ -89,7 +89,6 @@ class Prepared:
     """The sources of a recipe, read and parted, labels in code-point order.
 
     Attributes:
-        splits: one a source.
         files: the files that each source was read from, with bytes and digests.
         companion: the companion set as it was read, or None.
         tokens: tokens by source and record id, None where the budget counts examples.

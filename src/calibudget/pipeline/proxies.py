@@ -40,8 +40,6 @@ class ProxyReport:
     """What was found valid.
 
     Attributes:
-        header: of the one file, or of the merged set.
-        records: number of records in the files together.
         files: length and SHA-256 of each file that was read, by the path it was given as.
         pool_checked: whether the candidates were compared with those of a run.
         output: the merged file, None where none was written.

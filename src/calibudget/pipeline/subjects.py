@@ -51,11 +51,9 @@ class Subject:
     """What is evaluated.
 
     Attributes:
-        model: name of the base model.
         adapters: directories of adapters by name; None is the base itself.
         output: where results go; with several adapters, where each has a folder.
         train: the run's training set, None where there is no run.
-        template: how prompts are put.
         is_fake: whether the run's scores are those of the fake scorer, whose texts are its own too.
         sha256: digest that the model must have, since the results join the run that it scored; None for any.
     """

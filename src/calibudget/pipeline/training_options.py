@@ -28,7 +28,6 @@ class TrainingOptions:
 
     Attributes:
         config: the paper's unless told otherwise, with the recipe's training seed.
-        execution: how it is run.
         given: names of the options that were told; the others are defaults.
     """
 

@@ -60,9 +60,7 @@ class Found:
     """What a verification read on its way; of a run without differences it is as it should be.
 
     Attributes:
-        manifest: the manifest.
         manifest_sha256: the digest that it ends with.
-        plan: the allocation.
         tokens: tokens of the selected examples, None where the budget counts examples.
         hygiene: what the sources repeat and share; None in a run of a version that didn't say.
     """

@@ -110,19 +110,14 @@ class RunFacts:
     """Everything that the report of a run shows; what can't be read is None, and `verification` says why.
 
     Attributes:
-        name: the directory's name.
-        finished: whether the run is.
         verification: what re-deriving it found.
-        manifest, plan, statistics, hygiene: the artefacts.
         sums: what binds the files, by name.
-        explanations: of each source, in the order of the plan.
         comparison: the other policies on the same evidence; None where it can't be made.
         grid: what the sliders show, a JSON object; None where there is nothing to vary.
         calibration: by label; empty where nothing was scored.
         largest_error: the right end of all distributions.
         has_texts: whether the sources were read for the records' texts.
         texts_left_out: how many records have none for want of room.
-        noticed: what the sources repeat and share.
         evaluation: the benchmarks that `evaluate` left in the run; None where there are none.
         losses: of each optimizer step that `train` left in the run; empty where it wasn't trained on there.
     """

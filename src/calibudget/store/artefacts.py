@@ -82,7 +82,6 @@ class SelectionDigest:
     """A selection without its ids; `selection.json`.
 
     Attributes:
-        seed: selection seed.
         selector: name of the rule that chose among the candidates ("uniform").
         sources: quota and digest of each source, by label in code-point order.
         count: examples selected from all sources, the companion set apart.

@@ -27,12 +27,7 @@ class Shape(Generic[Record]):
     """An object of JSON, or a row of a table, that holds the fields of one record."""
 
     def __init__(self, record: type[Record], *, others: Literal["forbid", "ignore"] = "forbid") -> None:
-        """Describe an object.
-
-        Args:
-            record: a frozen dataclass; types in its annotations say what a field may hold (`calibudget.values`).
-            others: what is done with fields that the record doesn't have.
-        """
+        """An object whose fields may hold what the types of a frozen dataclass say (`calibudget.values`)."""
         self.record = record
         self._others = others
 
@@ -73,7 +68,7 @@ class Artefact(Shape[Record]):
 
         Args:
             schema: what its field `schema` says.
-            record: a frozen dataclass.
+            record: see `Shape`.
             digest: a field of the file that isn't one of the record, and what makes it: a digest of what it holds.
                 Files of earlier versions may lack it.
             seal: the field with the digest of all other fields, which no file may lack.

@@ -130,11 +130,9 @@ class Manifest:
     Attributes:
         versions: of calibudget, python, numpy, pyarrow, and of torch and transformers when they were used.
         recipe: the resolved recipe as a JSON object, without where data lies on this machine.
-        seeds: the seeds of the three draws.
         parser: version of the answer parser, None where nothing is parsed.
         scorer: what the scorer says of itself, None where nothing is scored.
         sources: by label, code-point order.
-        companion: None without a companion set.
         artefacts: digests of every other file of the directory but the sums, by name.
         token_counter: how tokens were counted, None where the budget counts examples.
         train_set: its layout, which field of a row is taught, and the text that ends it or None.

@@ -39,10 +39,7 @@ _Maker = Callable[[Mapping[str, object]], Record | None]
 class TrainIds:
     """What stands in a train set, without its texts.
 
-    Attributes:
-        sources: ids of the source rows by label, in file order.
-        companion: ids of the companion rows, in file order.
-        order: label and id of every row, in file order.
+    All are in file order; `sources` by label, and `order` has label and id of every row.
     """
 
     sources: dict[str, list[str]] = field(default_factory=dict)
