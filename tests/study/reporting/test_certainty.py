@@ -41,7 +41,7 @@ def test_no_claim_survives_a_peek(made_up: Any) -> None:
         assert not any(word in text for text in shown), word
     assert [row["claim"] for row in csv.DictReader(io.StringIO(to_csv(table)))] == ["interim: 3 of 10 seeds"] * 2
     assert all("interim: 3 of 10 seeds" in one.title for one in tables_of(early) if "(confirmatory" in one.title)
-    assert values(intervals_table(early, next(early.blocks())), "t test p") == [None] * 3
+    assert values(intervals_table(next(early.blocks())), "t test p") == [None] * 3
     # the same three differences and seven more like them
     assert verdicts(claims_table(made_up(points, differences))) == ["supported", "not supported"]
 

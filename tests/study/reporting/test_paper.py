@@ -89,7 +89,7 @@ def shown(row: tuple[object, ...]) -> list[float | None]:
 
 def test_table_2_comes_out_with_its_mean_and_sd(results: Results) -> None:
     block = next(results.blocks())
-    table = paired_table(results, block)
+    table = paired_table(block)
     assert [head.partition(" ")[0] for head in table.columns[1:6]] == [
         "MathAvg",
         "CommonAvg",
@@ -107,7 +107,7 @@ def test_table_2_comes_out_with_its_mean_and_sd(results: Results) -> None:
 
 def test_geometry_is_as_the_paper_tells_it(results: Results) -> None:
     block = next(results.blocks())
-    table = moved_table(results, block)
+    table = moved_table(block)
     assert [(row[1], round(row[2].value, 2), row[3]) for row in table.rows] == [  # type: ignore[arg-type, union-attr]
         (142, 1.42, 76),
         (135, 1.35, 76),
@@ -129,14 +129,14 @@ def test_15_of_24_is_counted_by_its_name(results: Results) -> None:
         for cell, one in results.results.items()
     }
     counted = replace(results, results=found)
-    notes = tasks_table(counted, next(counted.blocks())).notes
+    notes = tasks_table(next(counted.blocks())).notes
     assert "CommonAvg: calibudget is better in 15 of 24 comparisons over tasks and seeds." in notes
     assert "MathAvg: calibudget is better in 0 of 6 comparisons over tasks and seeds." in notes
 
 
 def test_the_best_mean_is_set_off_and_ablations_are_held_against_the_focus(results: Results) -> None:
     block = next(results.blocks())
-    scores = scores_table(results, block)
+    scores = scores_table(block)
     assert scores.columns[:4] == ("policy", "allocation signal", "MathAvg (%)", "CommonAvg (%)")
     marks = {
         row[0]: [(one.best, one.runner_up) for one in row[2:6] if isinstance(one, Quantity)] for row in scores.rows
@@ -148,7 +148,7 @@ def test_the_best_mean_is_set_off_and_ablations_are_held_against_the_focus(resul
     signals = {row[0]: row[1] for row in scores.rows}
     assert signals["calibudget"] == "floor + need * availability^1/2 * reliability"
     assert signals["val-error-floor-z"] == "floor + calibration error (signal: z)"
-    contrast = next(row for row in contrasts_table(results, block).rows if row[0] == "equal")
+    contrast = next(row for row in contrasts_table(block).rows if row[0] == "equal")
     assert contrast[4] == "3/3"
     assert isinstance(contrast[3], Quantity)
     assert contrast[3].value == pytest.approx(0.5)
@@ -195,7 +195,7 @@ def test_table_3_is_one_table(whole: Results) -> None:
 
 @pytest.mark.slow
 def test_figure_2_draws_the_papers_boundary_with_its_variants(whole: Results) -> None:
-    text = diagnostics_figure(whole, next(whole.blocks()))["svg"].decode()
+    text = diagnostics_figure(next(whole.blocks()))["svg"].decode()
     assert "(b) MathAvg against FragileAvg, means" in text
     for label in ("need-rank (exploratory, 1 seed)", "recovery (exploratory, 1 seed)", "need (exploratory, 3 seeds)"):
         assert f">{label}<" in text

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from calibudget.allocation.stability import stability
 from calibudget.messages import counted
+from calibudget.study.protocol import Measure
 from calibudget.study.reporting.certainty import Judged, judge, task_interval
 from calibudget.study.reporting.claims import seeds_needed
-from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.geometry import shifts
 from calibudget.study.reporting.intervals import Interval
 from calibudget.study.reporting.results import Block, Results
@@ -77,53 +77,47 @@ def _claims(results: Results) -> Iterator[Layer]:
     for one in judge(results):
         by_block.setdefault(one.block, []).append(one)
     for block, judged in by_block.items():
-        yield _final(results, block, judged) if block.final else _interim(results, block, judged)
+        yield _final(block, judged) if block.final else _interim(block, judged)
 
 
-def _final(results: Results, block: Block, judged: list[Judged]) -> Layer:
+def _final(block: Block, judged: list[Judged]) -> Layer:
     """What a block's primary endpoints came to."""
-    focus = results.protocol.focus
-    open_ones = [said for one in judged if (said := _left_open(results, one))]
+    focus = block.focus
+    open_ones = [said for one in judged if (said := _left_open(one))]
     worse = [
         name
-        for name, endpoint in results.protocol.endpoints.items()
-        if (found := paired(results, block, focus, block.comparator, name)) is not None
-        and sign_shown(found.mean, endpoint.measure) * endpoint.sign < 0
+        for name, endpoint in block.protocol.endpoints.items()
+        if (found := block.paired(name)) is not None and sign_shown(found.mean, endpoint.measure) * endpoint.sign < 0
     ]
     rest = [f"That {focus} is better throughout: on average it is worse on {_listed(worse)}."] if worse else []
-    transfer = results.protocol.points[block.point].transfer
+    transfer = block.definition.transfer
     if transfer is not None:
         rest.append(f"What quotas of its own would do: this point tests how quotas of seed {transfer.seed} transfer.")
     if block.status == "exploratory":
         rest.append("Anything beyond these cells: this point was not declared confirmatory before it ran.")
     return Layer(
         f"{focus} against {block.comparator} ({block.place}; {block.status}, {block.seeds_counted})",
-        " ".join(_said(results, one) for one in judged),
+        " ".join(_said(one) for one in judged),
         " ".join([*open_ones, *rest]) or "Other models, data, budgets and floors.",
     )
 
 
-def _interim(results: Results, block: Block, judged: list[Judged]) -> Layer:
+def _interim(block: Block, judged: list[Judged]) -> Layer:
     """What is there of a block whose claims can't be judged yet: numbers, and no words for them."""
-    focus = results.protocol.focus
-    so_far = [
-        f"{one.endpoint} {amount(one.effects.mean, results.protocol.endpoints[one.endpoint].measure)}"
-        for one in judged
-        if one.effects is not None
-    ]
+    so_far = [f"{one.endpoint} {amount(one.effects.mean, one.measure)}" for one in judged if one.effects is not None]
     means = f" Means so far: {', '.join(so_far)}." if so_far else ""
     return Layer(
-        f"{focus} against {block.comparator} ({block.place}; {block.standing})",
+        f"{block.focus} against {block.comparator} ({block.place}; {block.standing})",
         f"Nothing yet: claims are judged once all {len(block.planned)} seeds are there.{means}",
         f"Any difference on {_listed([one.endpoint for one in judged])}.",
     )
 
 
-def _said(results: Results, one: Judged) -> str:
+def _said(one: Judged) -> str:
     """The strongest words for one primary endpoint of a final block."""
     if one.claim is None:
         return f"{one.endpoint} shows nothing: it is undefined in {one.where_undefined}."
-    claim, measure = one.claim, results.protocol.endpoints[one.endpoint].measure
+    claim, measure = one.claim, one.measure
     moved = amount(claim.effects.mean, measure)
     if claim.adjusted_p is not None and (claim.supported or claim.opposed):
         word = "better" if claim.supported else "shown to be worse"
@@ -138,13 +132,13 @@ def _said(results: Results, one: Judged) -> str:
     return f"{one.endpoint} moves by {moved} on average, not the same way in every seed."
 
 
-def _left_open(results: Results, one: Judged) -> str | None:
+def _left_open(one: Judged) -> str | None:
     """Why it isn't shown that an endpoint moves, and what that would take; None where it is shown."""
     if one.claim is None or one.claim.adjusted_p is None:
         return f"A difference on {one.endpoint} beyond these cells: no test is possible."
     if one.claim.supported or one.claim.opposed:
         return None
-    found, analysis = one.claim.effects, results.protocol.analysis
+    found, analysis = one.claim.effects, one.block.protocol.analysis
     needed = seeds_needed(found.mean, found.sd or 0.0, alpha=analysis.alpha, power=analysis.power)
     much = "no number of seeds" if needed is None else f"about {needed:,} seeds"
     p = f"adjusted {p_said(one.claim.adjusted_p)}"
@@ -159,13 +153,13 @@ def _retention(results: Results) -> Iterator[Layer]:
     endpoint = results.protocol.endpoints[guard.endpoint]
     unit = UNITS[endpoint.measure]
     for block in results.blocks():
-        if not results.is_claimed(block):
+        if not block.is_claimed:
             continue
-        found = paired(results, block, results.protocol.focus, block.comparator, guard.endpoint)
+        found = block.paired(guard.endpoint)
         if found is None:
             yield Layer(
                 f"Retention ({block.place}; {block.standing})",
-                f"Nothing: {guard.endpoint} is undefined in {results.undefined(block, guard.endpoint)[0]}.",
+                f"Nothing: {guard.endpoint} is undefined in {block.undefined(guard.endpoint)[0]}.",
                 "That what had to be kept was kept.",
             )
             continue
@@ -194,15 +188,18 @@ def _beside_the_claims(results: Results) -> Iterator[Layer]:
     protocol = results.protocol
     claimed = {task for name in protocol.primary for task in protocol.weights(name)}
     for block in results.blocks():
-        if not results.is_claimed(block) or not block.final or len(block.seeds) < 2:
+        if not block.is_claimed or not block.final or len(block.seeds) < 2:
             continue
         known = {
             name: (found, interval)
             for name in protocol.endpoints
-            if (found := paired(results, block, protocol.focus, block.comparator, name)) is not None
-            and (interval := task_interval(results, block, name, seeds=True)) is not None
+            if (found := block.paired(name)) is not None
+            and (interval := task_interval(block, name, seeds=True)) is not None
         }
-        said = {name: _with_interval(results, name, found.mean, one) for name, (found, one) in known.items()}
+        said = {
+            name: _with_interval(name, protocol.endpoints[name].measure, found.mean, one)
+            for name, (found, one) in known.items()
+        }
         crossing = [name for name, (_, interval) in known.items() if interval.low <= 0 <= interval.high]
         if known:
             clear = [said[name] for name in known if name not in crossing]
@@ -224,8 +221,7 @@ def _beside_the_claims(results: Results) -> Iterator[Layer]:
                 )
 
 
-def _with_interval(results: Results, name: str, mean: float, interval: Interval) -> str:
-    measure = results.protocol.endpoints[name].measure
+def _with_interval(name: str, measure: Measure, mean: float, interval: Interval) -> str:
     low, high = (amount(end, measure).partition(" ")[0] for end in (interval.low, interval.high))
     return f"{name} moves by {amount(mean, measure)} [{low}, {high}]"
 
@@ -241,7 +237,7 @@ def _others(results: Results) -> Iterator[Layer]:
             worse: list[str] = []
             mixed: list[str] = []
             for name, endpoint in results.protocol.endpoints.items():
-                found = paired(results, block, focus, policy, name)
+                found = block.paired(name, policy)
                 if found is None:
                     continue
                 signs = {endpoint.sign * one > 0 for one in found.by_seed.values()}
@@ -259,9 +255,9 @@ def _others(results: Results) -> Iterator[Layer]:
 def _moved(results: Results) -> Iterator[Layer]:
     """How much of the budget the comparison is about."""
     for block in results.blocks():
-        if not results.is_compared(block):
+        if not block.is_compared:
             continue
-        shares = [100 * one.share for one in shifts(results, block).values()]
+        shares = [100 * one.share for one in shifts(block).values()]
         least, most = min(shares), max(shares)
         span = f"{least:.2f}%" if round(least, 2) == round(most, 2) else f"{least:.2f} to {most:.2f}%"
         yield Layer(
@@ -274,12 +270,11 @@ def _moved(results: Results) -> Iterator[Layer]:
 def _stable(results: Results) -> Iterator[Layer]:
     """How far the two policies' quotas depend on the calibration split."""
     for block in results.blocks():
-        is_transfer = results.protocol.points[block.point].transfer is not None
-        if is_transfer or len(block.seeds) < 2 or not results.is_compared(block):
+        if block.definition.transfer is not None or len(block.seeds) < 2 or not block.is_compared:
             continue
         spread = {
-            policy: stability(list(results.quotas(block, policy).values())).mean_quota_sd
-            for policy in (results.protocol.focus, block.comparator)
+            policy: stability(list(block.quotas(policy).values())).mean_quota_sd
+            for policy in (block.focus, block.comparator)
         }
         said = ", ".join(f"{sd:.2f} for {policy}" for policy, sd in spread.items())
         yield Layer(

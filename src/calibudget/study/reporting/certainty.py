@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from calibudget.study.protocol import Measure
 from calibudget.study.records import Items
 from calibudget.study.reporting.claims import (
     Claim,
@@ -17,10 +18,9 @@ from calibudget.study.reporting.claims import (
     sign_flip_p,
     t_test_p,
 )
-from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.intervals import Interval, TaskItems, bootstrap_examples, bootstrap_tasks, strata_of
 from calibudget.study.reporting.results import Block, Results
-from calibudget.study.reporting.shown import UNITS, difference_shown, p_shown
+from calibudget.study.reporting.shown import UNITS, difference_shown, head, p_shown
 from calibudget.study.reporting.table import UNDEFINED, Quantity, Shown, Table
 
 
@@ -43,6 +43,11 @@ class Judged:
     claim: Claim | None
 
     @property
+    def measure(self) -> Measure:
+        """The endpoint's."""
+        return self.block.protocol.endpoints[self.endpoint].measure
+
+    @property
     def verdict(self) -> str:
         """What became of the claim, in a few words."""
         if not self.block.final:
@@ -60,13 +65,13 @@ class Judged:
         return f"{self.undefined[0]}{f' and {more} more' if more else ''}"
 
 
-def task_interval(results: Results, block: Block, endpoint: str, *, seeds: bool) -> Interval | None:
+def task_interval(block: Block, endpoint: str, *, seeds: bool) -> Interval | None:
     """Interval when the endpoint's tasks (and seeds) are drawn again; None where it is of one task or undefined."""
-    protocol = results.protocol
+    protocol = block.protocol
     panel = protocol.endpoints[endpoint].panel
     if panel not in protocol.all_panels:
         return None
-    first, second = (results.task_scores(block, one, endpoint) for one in (protocol.focus, block.comparator))
+    first, second = (block.task_scores(one, endpoint) for one in (protocol.focus, block.comparator))
     if first is None or second is None:
         return None
     differences = {
@@ -83,13 +88,13 @@ def task_interval(results: Results, block: Block, endpoint: str, *, seeds: bool)
     )
 
 
-def example_interval(results: Results, block: Block, endpoint: str) -> Interval | None:
+def example_interval(block: Block, endpoint: str) -> Interval | None:
     """Interval when seeds and the tasks' items are drawn again; None where items are missing or undefined."""
-    protocol = results.protocol
+    protocol = block.protocol
     measure, weights = protocol.endpoints[endpoint].measure, protocol.weights(endpoint)
     sides = []
     for policy in (protocol.focus, block.comparator):
-        by_seed = [results.items(block, policy, seed) for seed in block.seeds]
+        by_seed = [block.items(policy, seed) for seed in block.seeds]
         known = [one for one in by_seed if one is not None]
         if len(known) < len(by_seed):
             return None
@@ -126,37 +131,26 @@ def _differences(key: tuple[str, str], policy: Cells, comparator: Cells) -> Task
     return TaskItems(differences=differences, shared=len(set(ids)) == 1)
 
 
-def intervals_table(results: Results, block: Block) -> Table:
+def intervals_table(block: Block) -> Table:
     """The mean difference of every endpoint with its intervals and tests."""
-    focus, analysis = results.protocol.focus, results.protocol.analysis
+    focus, analysis = block.focus, block.protocol.analysis
     rows: list[tuple[Shown, ...]] = []
-    for name, one in results.protocol.endpoints.items():
-        found = paired(results, block, focus, block.comparator, name)
+    for name, one in block.protocol.endpoints.items():
+        found = block.paired(name)
         mean = None if found is None else found.mean
         intervals = (
-            task_interval(results, block, name, seeds=False),
-            task_interval(results, block, name, seeds=True),
-            example_interval(results, block, name),
+            task_interval(block, name, seeds=False),
+            task_interval(block, name, seeds=True),
+            example_interval(block, name),
         )
         shown = (difference_shown(mean if each else None, one.measure, each) for each in intervals)
         p_values = (t_test_p(found), sign_flip_p(found)) if found is not None and block.final else (None, None)
-        rows.append(
-            (
-                f"{name} ({UNITS[one.measure].difference})",
-                *shown,
-                *map(p_shown, p_values),
-            )
-        )
+        rows.append((head(name, one.measure, difference=True), *shown, *map(p_shown, p_values)))
     return Table(
         name=f"intervals-{block.key}",
         title=f"Intervals, {focus} minus {block.comparator}: {block.place} ({block.standing})",
         columns=(
-            "endpoint",
-            "tasks drawn",
-            "tasks and seeds drawn",
-            "seeds and items drawn",
-            "t test p",
-            "sign flips p",
+            "endpoint", "tasks drawn", "tasks and seeds drawn", "seeds and items drawn", "t test p", "sign flips p",
         ),
         rows=tuple(rows),
         notes=(
@@ -164,7 +158,7 @@ def intervals_table(results: Results, block: Block) -> Table:
             "or two tasks, an interval is coarse and too narrow. p values are two-sided and not adjusted.",
             *([] if block.final else ["Interim: nothing is tested or claimed before all seeds are there."]),
         ),
-    )
+    )  # fmt: skip
 
 
 def judge(results: Results) -> tuple[Judged, ...]:
@@ -176,9 +170,15 @@ def judge(results: Results) -> tuple[Judged, ...]:
     found: list[Judged] = []
     for status in ("confirmatory", "exploratory"):
         family = [
-            _unjudged(results, block, name)
+            Judged(
+                block=block,
+                endpoint=name,
+                effects=block.paired(name) if block.seeds else None,
+                undefined=block.undefined(name),
+                claim=None,
+            )
             for block in results.planned_blocks()
-            if block.status == status and (block.seeds or status == "confirmatory") and results.is_claimed(block)
+            if block.status == status and (block.seeds or status == "confirmatory") and block.is_claimed
             for name in results.protocol.primary
         ]
         known = {
@@ -190,17 +190,6 @@ def judge(results: Results) -> tuple[Judged, ...]:
         claims = judge_claims(known, alpha=alpha, unjudged=len(family) - len(known))
         found += [replace(one, claim=claims.get(str(place))) for place, one in enumerate(family)]
     return tuple(found)
-
-
-def _unjudged(results: Results, block: Block, name: str) -> Judged:
-    effects = paired(results, block, results.protocol.focus, block.comparator, name) if block.seeds else None
-    return Judged(
-        block=block,
-        endpoint=name,
-        effects=effects,
-        undefined=results.undefined(block, name),
-        claim=None,
-    )
 
 
 def claims_table(results: Results) -> Table:
@@ -218,7 +207,7 @@ def claims_table(results: Results) -> Table:
             "point", "backbone", "endpoint", "status", "claim", "difference", "p", "adjusted p", "detectable", "seeds",
             "seeds needed",
         ),
-        rows=tuple(_claim_row(results, one) for one in judged),
+        rows=tuple(_claim_row(one) for one in judged),
         notes=(
             "p is of the paired t test over seeds, two-sided; adjusted after Holm over the claims of one status, level "
             f"{analysis.alpha:g}. Detectable is the smallest true difference that so many seeds find with power "
@@ -229,9 +218,9 @@ def claims_table(results: Results) -> Table:
     )  # fmt: skip
 
 
-def _claim_row(results: Results, one: Judged) -> tuple[Shown, ...]:
+def _claim_row(one: Judged) -> tuple[Shown, ...]:
     """A claim's row; of one that isn't judged no more than the difference so far."""
-    analysis, measure = results.protocol.analysis, results.protocol.endpoints[one.endpoint].measure
+    analysis, measure = one.block.protocol.analysis, one.measure
     unit = UNITS[measure]
     least = needed = None
     found = None if one.claim is None else one.claim.effects
@@ -241,7 +230,7 @@ def _claim_row(results: Results, one: Judged) -> tuple[Shown, ...]:
     return (
         one.block.point,
         one.block.backbone,
-        f"{one.endpoint} ({unit.difference})",
+        head(one.endpoint, measure, difference=True),
         one.block.status,
         one.verdict,
         difference_shown(None if one.effects is None else one.effects.mean, measure),

@@ -10,10 +10,11 @@ from typing import Any, Final
 from calibudget.errors import DependencyError
 from calibudget.messages import counted
 from calibudget.records import AllocationPlan, Statistics
+from calibudget.study.protocol import Protocol
 from calibudget.study.reporting.claims import effects
-from calibudget.study.reporting.comparisons import exploratory, paired
+from calibudget.study.reporting.comparisons import exploratory
 from calibudget.study.reporting.geometry import shifts
-from calibudget.study.reporting.results import Block, Results
+from calibudget.study.reporting.results import Block
 from calibudget.study.reporting.shown import UNITS, head
 from calibudget.study.reporting.table import decimal
 
@@ -70,26 +71,26 @@ def style(place: int) -> dict[str, str]:
     return {"color": COLOURS[place % len(COLOURS)], "marker": MARKS[place % len(MARKS)]}
 
 
-def diagnostics_figure(results: Results, block: Block) -> dict[str, bytes]:
+def diagnostics_figure(block: Block) -> dict[str, bytes]:
     """Paired seed effects, retention boundary, differences by task and mean quota shifts, by the format's ending."""
     plot = pyplot()
     figure, axes = plot.subplots(2, 2, figsize=(10.0, 7.6), layout="constrained")
-    _seed_effects(axes[0][0], results, block)
-    _boundary(axes[0][1], results, block)
-    _task_differences(axes[1][0], results, block)
-    _quota_shifts(axes[1][1], results, block)
-    figure.suptitle(f"{results.protocol.focus} and {block.comparator}: {block.place} ({block.standing})", fontsize=11)
+    _seed_effects(axes[0][0], block)
+    _boundary(axes[0][1], block)
+    _task_differences(axes[1][0], block)
+    _quota_shifts(axes[1][1], block)
+    figure.suptitle(f"{block.focus} and {block.comparator}: {block.place} ({block.standing})", fontsize=11)
     return rendered(figure)
 
 
-def _seed_effects(axis: Any, results: Results, block: Block) -> None:
+def _seed_effects(axis: Any, block: Block) -> None:
     """A mark a seed and a line at the mean, for the endpoints of the first primary endpoint's measure."""
-    endpoints = results.protocol.endpoints
-    measure = endpoints[results.protocol.primary[0]].measure
+    endpoints = block.protocol.endpoints
+    measure = endpoints[block.protocol.primary[0]].measure
     names = [name for name, one in endpoints.items() if one.measure == measure]
     scale = UNITS[measure].scale
     for column, name in enumerate(names):
-        found = paired(results, block, results.protocol.focus, block.comparator, name)
+        found = block.paired(name)
         if found is None:
             continue
         axis.hlines(scale * found.mean, column - 0.32, column + 0.32, color="#000000", linewidth=2)
@@ -105,9 +106,8 @@ def _seed_effects(axis: Any, results: Results, block: Block) -> None:
         axis.legend(fontsize=8, frameon=False)
 
 
-def boundary_endpoints(results: Results) -> tuple[str, str]:
+def boundary_endpoints(protocol: Protocol) -> tuple[str, str]:
     """What panel (b) draws against what: the paper's MathAvg and FragileAvg, else what is kept and the first claim."""
-    protocol = results.protocol
     by_panel = {one.panel: name for name, one in protocol.endpoints.items() if one.measure == "accuracy"}
     if {"MathAvg", "FragileAvg"} <= by_panel.keys():
         return by_panel["MathAvg"], by_panel["FragileAvg"]
@@ -116,49 +116,49 @@ def boundary_endpoints(results: Results) -> tuple[str, str]:
     return protocol.retention.endpoint if protocol.retention else (others or [vertical])[0], vertical
 
 
-def _boundary(axis: Any, results: Results, block: Block) -> None:
+def _boundary(axis: Any, block: Block) -> None:
     """Every policy's means of two endpoints, exploratory ones hollow, and the guard on what is to be kept."""
-    protocol = results.protocol
-    horizontal, vertical = boundary_endpoints(results)
+    protocol = block.protocol
+    horizontal, vertical = boundary_endpoints(protocol)
     units = [UNITS[protocol.endpoints[name].measure] for name in (horizontal, vertical)]
     own = [(block, policy, policy) for policy in block.policies]
     tried = [
         (other, policy, f"{policy} (exploratory, {counted(len(other.seeds), 'seed')})")
-        for other, policy in exploratory(results, block)
+        for other, policy in exploratory(block)
     ]
     for number, (at, policy, label) in enumerate([*own, *tried]):
-        series = [results.series(at, policy, name) for name in (horizontal, vertical)]
+        series = [at.series(policy, name) for name in (horizontal, vertical)]
         if series[0] is None or series[1] is None:
             continue
         x, y = (unit.scale * fmean(one.values()) for unit, one in zip(units, series, strict=True) if one)
         filled = {} if at is block else {"markerfacecolor": "none"}
         axis.plot([x], [y], linestyle="none", markersize=7, label=label, **style(number), **filled)
     if protocol.retention is not None and protocol.retention.endpoint == horizontal:
-        _guard(axis, results, block)
+        _guard(axis, block)
     axis.set_xlabel(head(horizontal, protocol.endpoints[horizontal].measure))
     axis.set_ylabel(head(vertical, protocol.endpoints[vertical].measure))
     axis.set_title(f"(b) {horizontal} against {vertical}, means")
     axis.legend(fontsize=7, frameon=False, loc="best")
 
 
-def retention_bound(results: Results, block: Block) -> float | None:
+def retention_bound(block: Block) -> float | None:
     """The worst mean on what is to be kept that the guard allows, in the endpoint's unit; None without one.
 
     It lies `may_fall` from the comparator's mean, below it or above, whichever is worse.
     """
-    guard = results.protocol.retention
-    series = None if guard is None else results.series(block, block.comparator, guard.endpoint)
+    guard = block.protocol.retention
+    series = None if guard is None else block.series(block.comparator, guard.endpoint)
     if guard is None or series is None:
         return None
-    return fmean(series.values()) - results.protocol.endpoints[guard.endpoint].sign * guard.may_fall
+    return fmean(series.values()) - block.protocol.endpoints[guard.endpoint].sign * guard.may_fall
 
 
-def _guard(axis: Any, results: Results, block: Block) -> None:
+def _guard(axis: Any, block: Block) -> None:
     """A line at the retention guard's bound, and the side on which what is to be kept is lost."""
-    guard, bound = results.protocol.retention, retention_bound(results, block)
+    guard, bound = block.protocol.retention, retention_bound(block)
     if guard is None or bound is None:
         return
-    endpoint = results.protocol.endpoints[guard.endpoint]
+    endpoint = block.protocol.endpoints[guard.endpoint]
     unit, falls = UNITS[endpoint.measure], endpoint.direction == "higher"
     allowed = f"{decimal(unit.scale * guard.may_fall, unit.digits)} {unit.difference}"
     label = f"guard: {allowed} {'below' if falls else 'above'} {block.comparator}"
@@ -169,13 +169,13 @@ def _guard(axis: Any, results: Results, block: Block) -> None:
     axis.set_xlim(left, right)
 
 
-def _task_differences(axis: Any, results: Results, block: Block) -> None:
+def _task_differences(axis: Any, block: Block) -> None:
     """Mean difference of each task's score, with a mark a seed."""
-    protocol = results.protocol
+    protocol = block.protocol
     measure = protocol.endpoints[protocol.primary[0]].measure
     names = [name for name, one in protocol.endpoints.items() if one.measure == measure]
     widest = max(names, key=lambda name: len(protocol.weights(name)))
-    sides = [results.task_scores(block, one, widest) for one in (protocol.focus, block.comparator)]
+    sides = [block.task_scores(one, widest) for one in (protocol.focus, block.comparator)]
     if sides[0] is None or sides[1] is None:
         axis.set_axis_off()
         return
@@ -187,14 +187,14 @@ def _task_differences(axis: Any, results: Results, block: Block) -> None:
     _rows(axis, tasks, f"difference ({UNITS[measure].difference})", f"(c) differences by task, {measure}")
 
 
-def _quota_shifts(axis: Any, results: Results, block: Block) -> None:
+def _quota_shifts(axis: Any, block: Block) -> None:
     """Mean change of each source's quota, with a mark a seed."""
-    found = list(shifts(results, block).values())
+    found = list(shifts(block).values())
     labels = list(found[0].by_source)
     for row, label in enumerate(labels):
         changes = [float(one.by_source[label]) for one in found]
         _bar(axis, row, fmean(changes), changes)
-    unit = results.protocol.points[block.point].unit
+    unit = block.definition.unit
     _rows(axis, labels, f"quota change ({unit})", "(d) mean quota shifts")
 
 

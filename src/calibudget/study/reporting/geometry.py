@@ -53,33 +53,33 @@ def quota_shift(policy: Mapping[str, int], comparator: Mapping[str, int]) -> Quo
     )
 
 
-def shifts(results: Results, block: Block) -> dict[int, QuotaShift]:
+def shifts(block: Block) -> dict[int, QuotaShift]:
     """From the comparator's quotas to the focus', by seed."""
-    first, second = (results.quotas(block, name) for name in (results.protocol.focus, block.comparator))
+    first, second = (block.quotas(name) for name in (block.focus, block.comparator))
     return {seed: quota_shift(first[seed], second[seed]) for seed in block.seeds}
 
 
-def moved_table(results: Results, block: Block) -> Table:
+def moved_table(block: Block) -> Table:
     """Units that changed their source, by seed, and how what moved goes with what was gained."""
-    found = shifts(results, block)
+    found = shifts(block)
     rows = [(str(seed), one.moved, Quantity(value=100 * one.share), one.largest) for seed, one in found.items()]
     return Table(
         name=f"moved-{block.key}",
-        title=f"Quotas moved from {block.comparator} to {results.protocol.focus}: {block.place}",
+        title=f"Quotas moved from {block.comparator} to {block.focus}: {block.place}",
         columns=("seed", "moved", "of the budget (%)", "largest change of a source"),
         rows=tuple(rows),
-        notes=("Moved is half the sum of all changes.", *_gains(results, block, found)),
+        notes=("Moved is half the sum of all changes.", *_gains(block, found)),
     )
 
 
-def _gains(results: Results, block: Block, found: Mapping[int, QuotaShift]) -> tuple[str, ...]:
+def _gains(block: Block, found: Mapping[int, QuotaShift]) -> tuple[str, ...]:
     """The correlations between a source's quota change and the change of its own task's score, or its own records'."""
     notes = []
-    focus, comparator = results.protocol.focus, block.comparator
+    focus, comparator = block.focus, block.comparator
     for measure in ("accuracy", "nll"):
         pairs: list[tuple[float, float]] = []
         for seed, shift in found.items():
-            first, second = (results.result(block, one, seed).tasks for one in (focus, comparator))
+            first, second = (block.result(one, seed).tasks for one in (focus, comparator))
             for source, change in shift.by_source.items():
                 own = [side.get(source) or side.get(held_out_task(source)) for side in (first, second)]
                 scores = [None if one is None else one.metrics.get(measure) for one in own]
@@ -98,10 +98,10 @@ def _gains(results: Results, block: Block, found: Mapping[int, QuotaShift]) -> t
     return tuple(notes)
 
 
-def quotas_table(results: Results, block: Block) -> Table:
+def quotas_table(block: Block) -> Table:
     """Mean quotas by source and policy, and the mean shift from comparator to focus."""
-    quotas = {policy: results.quotas(block, policy) for policy in block.policies}
-    found = shifts(results, block)
+    quotas = {policy: block.quotas(policy) for policy in block.policies}
+    found = shifts(block)
     labels = sorted(next(iter(quotas[block.policies[0]].values())))
 
     def row(label: str) -> tuple[Shown, ...]:
@@ -112,7 +112,7 @@ def quotas_table(results: Results, block: Block) -> Table:
     return Table(
         name=f"quotas-{block.key}",
         title=f"Mean quotas by source: {block.place}",
-        columns=("source", *block.policies, f"{results.protocol.focus} minus {block.comparator}"),
+        columns=("source", *block.policies, f"{block.focus} minus {block.comparator}"),
         rows=tuple(row(label) for label in labels),
     )
 
@@ -121,10 +121,10 @@ def stability_table(results: Results) -> Table:
     """How far quotas move between calibration splits, by point, backbone and policy."""
     rows: list[tuple[Shown, ...]] = []
     for block in results.blocks():
-        if results.protocol.points[block.point].transfer is not None or len(block.seeds) < 2:
+        if block.definition.transfer is not None or len(block.seeds) < 2:
             continue
         for policy in block.policies:
-            found = stability(list(results.quotas(block, policy).values()))
+            found = stability(list(block.quotas(policy).values()))
             correlations = (Quantity(value=r, digits=4) for r in (found.smallest_spearman, found.smallest_pearson))
             start = (block.point, block.backbone, policy, found.splits)
             rows.append((*start, Quantity(value=found.mean_quota_sd), found.largest_range, *correlations))

@@ -103,27 +103,27 @@ def tables_of(results: Results) -> Iterator[Table]:
     yield claims_table(results)
     yield points_table(results)
     for block in results.blocks():
-        yield from _tables_of_block(results, block)
+        yield from _tables_of_block(block)
     yield stability_table(results)
     yield cells_table(results)
 
 
-def _tables_of_block(results: Results, block: Block) -> Iterator[Table]:
-    both = results.is_compared(block)
-    if results.protocol.points[block.point].train:
-        yield scores_table(results, block)
+def _tables_of_block(block: Block) -> Iterator[Table]:
+    both = block.is_compared
+    if block.definition.train:
+        yield scores_table(block)
         if both:
-            yield paired_table(results, block)
-            yield intervals_table(results, block)
-            yield tasks_table(results, block)
-        if results.protocol.focus in block.policies and len(block.policies) > 1:
-            yield contrasts_table(results, block)
-        variants = variants_table(results, block) if both and block.status == "confirmatory" else None
+            yield paired_table(block)
+            yield intervals_table(block)
+            yield tasks_table(block)
+        if block.focus in block.policies and len(block.policies) > 1:
+            yield contrasts_table(block)
+        variants = variants_table(block) if both and block.status == "confirmatory" else None
         if variants is not None:
             yield variants
     if both:
-        yield moved_table(results, block)
-        yield quotas_table(results, block)
+        yield moved_table(block)
+        yield quotas_table(block)
 
 
 def cells_table(results: Results) -> Table:
@@ -154,11 +154,11 @@ def cells_table(results: Results) -> Table:
 def figures_of(results: Results) -> Iterator[tuple[str, dict[str, bytes]]]:
     """Every figure: its name, and its bytes by format."""
     for block in results.blocks():
-        if not results.is_compared(block):
+        if not block.is_compared:
             continue
-        if results.protocol.points[block.point].train:
-            yield f"diagnostics-{block.key}", figures.diagnostics_figure(results, block)
-        folder = results.folders.get(results.result(block, results.protocol.focus, block.seeds[0]).cell)
+        if block.definition.train:
+            yield f"diagnostics-{block.key}", figures.diagnostics_figure(block)
+        folder = results.folders.get(block.result(block.focus, block.seeds[0]).cell)
         if folder is not None and (folder / RUN_NAME / ALLOCATION_NAME).exists():
             plan = ALLOCATION.read(folder / RUN_NAME / ALLOCATION_NAME)
             path = folder / RUN_NAME / STATISTICS_NAME

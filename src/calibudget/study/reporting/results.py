@@ -13,8 +13,9 @@ from calibudget.store.canonical import read_object
 from calibudget.study.execution import FAILURE_NAME, read_finished
 from calibudget.study.freeze import plan_cells, read_frozen
 from calibudget.study.grid import StopRule, cells_of, cells_of_point, endpoint_value
-from calibudget.study.protocol import Protocol, Status, protocol_from_json
+from calibudget.study.protocol import Point, Protocol, Status, protocol_from_json
 from calibudget.study.records import ITEMS_NAME, Cell, CellResult, Items, read_items
+from calibudget.study.reporting.claims import Effects, effects
 from calibudget.study.run import status_of
 
 
@@ -32,6 +33,7 @@ class Block:
             claim may be judged.
         policies: in the protocol's order.
         comparator: what the focus is compared with.
+        results: that it is of.
     """
 
     point: str
@@ -42,6 +44,22 @@ class Block:
     final: bool
     policies: tuple[str, ...]
     comparator: str
+    results: Results = field(repr=False, compare=False)
+
+    @property
+    def protocol(self) -> Protocol:
+        """The protocol in force."""
+        return self.results.protocol
+
+    @property
+    def focus(self) -> str:
+        """The policy that claims are of."""
+        return self.protocol.focus
+
+    @property
+    def definition(self) -> Point:
+        """Its point as the protocol has it."""
+        return self.protocol.points[self.point]
 
     @property
     def key(self) -> str:
@@ -70,6 +88,59 @@ class Block:
         listed = ", ".join(map(str, self.seeds))
         return f"Seeds {listed}." if len(self.seeds) > 1 else f"Seed {listed} alone: it says nothing of spread."
 
+    @property
+    def is_compared(self) -> bool:
+        """Whether it has both the focus and its comparator."""
+        return {self.focus, self.comparator} <= set(self.policies)
+
+    @property
+    def is_claimed(self) -> bool:
+        """Whether it trains both, so that it can be said which is better."""
+        return self.is_compared and self.definition.train
+
+    def result(self, policy: str, seed: int) -> CellResult:
+        """One finished cell."""
+        return self.results.by_place[self.point, self.backbone, policy, seed]
+
+    def quotas(self, policy: str) -> dict[int, Mapping[str, int]]:
+        """A policy's quotas by seed."""
+        return {seed: self.result(policy, seed).quotas for seed in self.seeds}
+
+    def undefined(self, endpoint: str) -> tuple[str, ...]:
+        """Names of the finished cells of focus and comparator in which an endpoint is undefined."""
+        cells = (self.result(p, s) for s in self.seeds for p in (self.focus, self.comparator))
+        return tuple(one.cell.name for one in cells if endpoint_value(self.protocol, endpoint, one) is None)
+
+    def series(self, policy: str, endpoint: str) -> dict[int, float] | None:
+        """An endpoint by seed; None where it is undefined for one of them, never a mean of fewer."""
+        found = {seed: endpoint_value(self.protocol, endpoint, self.result(policy, seed)) for seed in self.seeds}
+        known = {seed: value for seed, value in found.items() if value is not None}
+        return known if len(known) == len(found) else None
+
+    def paired(self, endpoint: str, other: str | None = None) -> Effects | None:
+        """Differences by seed, focus minus another policy (the comparator); None where the endpoint is undefined."""
+        first, second = self.series(self.focus, endpoint), self.series(other or self.comparator, endpoint)
+        return None if first is None or second is None else effects(first, second)
+
+    def task_scores(self, policy: str, endpoint: str) -> dict[tuple[str, int], float] | None:
+        """The scores behind an endpoint by task and seed; None where one is undefined."""
+        measure = self.protocol.endpoints[endpoint].measure
+        found: dict[tuple[str, int], float] = {}
+        for seed in self.seeds:
+            tasks = self.result(policy, seed).tasks
+            for task in self.protocol.weights(endpoint):
+                value = tasks[task].metrics.get(measure) if task in tasks and tasks[task].items else None
+                if value is None:
+                    return None
+                found[task, seed] = value
+        return found
+
+    def items(self, policy: str, seed: int) -> Mapping[tuple[str, str], Items] | None:
+        """Items of one cell by task and metric; None where it kept none."""
+        result = self.result(policy, seed)
+        folder = self.results.folders.get(result.cell)
+        return None if folder is None or "items" not in result.digests else read_items(folder / ITEMS_NAME)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
@@ -92,7 +163,8 @@ class Results:
     stopped: Mapping[Cell, str] = field(default_factory=dict)
 
     @cached_property
-    def _by_place(self) -> dict[tuple[str, str, str, int], CellResult]:
+    def by_place(self) -> dict[tuple[str, str, str, int], CellResult]:
+        """Finished cells by point, backbone, policy and seed."""
         return {(c.point, c.backbone, c.policy, c.seed): found for c, found in self.results.items()}
 
     def blocks(self) -> Iterator[Block]:
@@ -105,7 +177,7 @@ class Results:
             policies = self.protocol.policies_of(point)
             for backbone in self.protocol.backbones_of(point):
                 whole = tuple(
-                    seed for seed in point.seeds if all((name, backbone, p, seed) in self._by_place for p in policies)
+                    seed for seed in point.seeds if all((name, backbone, p, seed) in self.by_place for p in policies)
                 )
                 yield Block(
                     point=name,
@@ -118,6 +190,7 @@ class Results:
                     ),
                     policies=policies,
                     comparator=self.protocol.comparator_of(point),
+                    results=self,
                 )
 
     def _settled(self, cell: Cell) -> bool:
@@ -129,54 +202,6 @@ class Results:
             return cell in self.results
         stops = StopRule(protocol=self.protocol)
         return all(self._settled(other) for other in cells_of(self.protocol) if stops.looks_at(cell, other))
-
-    def is_compared(self, block: Block) -> bool:
-        """Whether a block has both the focus and its comparator."""
-        return {self.protocol.focus, block.comparator} <= set(block.policies)
-
-    def is_claimed(self, block: Block) -> bool:
-        """Whether a block trains both, so that it can be said which is better."""
-        return self.is_compared(block) and self.protocol.points[block.point].train
-
-    def result(self, block: Block, policy: str, seed: int) -> CellResult:
-        """One finished cell."""
-        return self._by_place[block.point, block.backbone, policy, seed]
-
-    def quotas(self, block: Block, policy: str) -> dict[int, Mapping[str, int]]:
-        """A policy's quotas by seed."""
-        return {seed: self.result(block, policy, seed).quotas for seed in block.seeds}
-
-    def undefined(self, block: Block, endpoint: str) -> tuple[str, ...]:
-        """Names of the finished cells of focus and comparator in which an endpoint is undefined."""
-        cells = (self.result(block, p, s) for s in block.seeds for p in (self.protocol.focus, block.comparator))
-        return tuple(one.cell.name for one in cells if endpoint_value(self.protocol, endpoint, one) is None)
-
-    def series(self, block: Block, policy: str, endpoint: str) -> dict[int, float] | None:
-        """An endpoint by seed; None where it is undefined for one of them, never a mean of fewer."""
-        found = {
-            seed: endpoint_value(self.protocol, endpoint, self.result(block, policy, seed)) for seed in block.seeds
-        }
-        known = {seed: value for seed, value in found.items() if value is not None}
-        return known if len(known) == len(found) else None
-
-    def task_scores(self, block: Block, policy: str, endpoint: str) -> dict[tuple[str, int], float] | None:
-        """The scores behind an endpoint by task and seed; None where one is undefined."""
-        measure = self.protocol.endpoints[endpoint].measure
-        found: dict[tuple[str, int], float] = {}
-        for seed in block.seeds:
-            tasks = self.result(block, policy, seed).tasks
-            for task in self.protocol.weights(endpoint):
-                value = tasks[task].metrics.get(measure) if task in tasks and tasks[task].items else None
-                if value is None:
-                    return None
-                found[task, seed] = value
-        return found
-
-    def items(self, block: Block, policy: str, seed: int) -> Mapping[tuple[str, str], Items] | None:
-        """Items of one cell by task and metric; None where it kept none."""
-        result = self.result(block, policy, seed)
-        folder = self.folders.get(result.cell)
-        return None if folder is None or "items" not in result.digests else read_items(folder / ITEMS_NAME)
 
 
 def load_results(directory: Path, *, partial: bool = False) -> Results:

@@ -9,7 +9,6 @@ from typing import Final
 from calibudget.messages import counted
 from calibudget.study.protocol import Measure
 from calibudget.study.reporting.claims import Claim, Effects, judge_claims, seeds_needed, t_interval
-from calibudget.study.reporting.comparisons import paired
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.shown import UNITS, amount, p_said
 from calibudget.study.reporting.table import decimal
@@ -57,7 +56,7 @@ def verdicts(results: Results) -> tuple[Verdict, ...]:
     others = [policy for policy in block.policies if policy != protocol.focus]
     endpoints = dict.fromkeys((*protocol.primary, *protocol.endpoints))
     pairs = [(other, name) for name in endpoints for other in others]
-    found = {pair: paired(results, block, protocol.focus, *pair) for pair in pairs}
+    found = {pair: block.paired(pair[1], pair[0]) for pair in pairs}
     claimed = {
         " / ".join(pair): (one, protocol.endpoints[pair[1]].direction)
         for pair, one in found.items()
@@ -65,20 +64,12 @@ def verdicts(results: Results) -> tuple[Verdict, ...]:
     }
     claims = judge_claims(claimed, alpha=protocol.analysis.alpha)
     return tuple(
-        _verdict(results, block, other, name, one, claims.get(f"{other} / {name}"))
-        for (other, name), one in found.items()
+        _verdict(block, other, name, one, claims.get(f"{other} / {name}")) for (other, name), one in found.items()
     )
 
 
-def _verdict(
-    results: Results,
-    block: Block,
-    other: str,
-    name: str,
-    found: Effects | None,
-    claim: Claim | None,
-) -> Verdict:
-    protocol = results.protocol
+def _verdict(block: Block, other: str, name: str, found: Effects | None, claim: Claim | None) -> Verdict:
+    protocol = block.protocol
     measure, analysis = protocol.endpoints[name].measure, protocol.analysis
     worth = WORTH[measure]
     interval = None if found is None else t_interval(found, level=analysis.level)
