@@ -39,6 +39,7 @@ from calibudget.recipe.yaml import Document
 from calibudget.store.canonical import canonical_json, loads_object, sha256_hex
 from calibudget.store.files import clean_stale, expanded, make_directory
 from calibudget.store.scores import SCORES_NAME
+from calibudget.study.grid import cells_of
 from calibudget.study.protocol import EvaluationFields, Protocol
 from calibudget.study.records import ITEMS_NAME, RUN_NAME, Cell, CellOutcome, ItemScore, TaskMetrics, write_items
 from calibudget.training.job import CHECKPOINTS_NAME
@@ -124,6 +125,11 @@ def settings_of(protocol: Protocol, cell: Cell, document: Document) -> CellSetti
         options=options,
         evaluation=protocol.evaluation,
     )
+
+
+def settings_of_all(protocol: Protocol, document: Document) -> dict[Cell, CellSettings]:
+    """`settings_of` of every cell, in the order in which cells are run."""
+    return {cell: settings_of(protocol, cell, document) for cell in cells_of(protocol)}
 
 
 def base_recipe(protocol: Protocol) -> Document:

@@ -33,7 +33,6 @@ from calibudget.study.records import (
     CellResult,
     CellRunner,
     Summary,
-    TaskMetrics,
     read_cell,
     summarise_items,
 )
@@ -296,41 +295,31 @@ def check_evidence(result: CellResult, directory: Path) -> None:
             raise ArtefactError(
                 f"{directory}: digests.{name}: {place} isn't the file that {CELL_NAME} was written with; {REMEDY}"
             )
-    differences = [*_quotas(result, directory, found), *_tasks(result, directory, found)]
-    if differences:
-        raise ArtefactError(f"{directory}: {CELL_NAME}: {differences[0]}; {REMEDY}")
+    for difference in _differences(result, directory, found):
+        raise ArtefactError(f"{directory}: {CELL_NAME}: {difference}; {REMEDY}")
 
 
-def _quotas(result: CellResult, directory: Path, found: Mapping[str, str]) -> Iterator[str]:
-    if "allocation" not in found:
-        return
-    stated, own = result.quotas, ALLOCATION.read(directory / _FILES["allocation"]).quotas
-    for label in sorted(stated.keys() | own.keys()):
-        if stated.get(label) != own.get(label):
-            yield f"quotas.{label}: {stated.get(label)}, but {_FILES['allocation']} gives {own.get(label)}"
-
-
-def _tasks(result: CellResult, directory: Path, found: Mapping[str, str]) -> Iterator[str]:
-    if "items" not in found:
-        return
-    own: dict[str, dict[str, Summary]] = {}
-    for (task, metric), summary in summarise_items(directory / ITEMS_NAME).items():
-        own.setdefault(task, {})[metric] = summary
-    for task in sorted(result.tasks.keys() | own.keys()):
+def _differences(result: CellResult, directory: Path, found: Mapping[str, str]) -> Iterator[str]:
+    """Where a cell says another number than its files give, one after another."""
+    if "allocation" in found:
+        own = ALLOCATION.read(directory / _FILES["allocation"]).quotas
+        for label in sorted(result.quotas.keys() | own.keys()):
+            if result.quotas.get(label) != own.get(label):
+                given = f"{_FILES['allocation']} gives {own.get(label)}"
+                yield f"quotas.{label}: {result.quotas.get(label)}, but {given}"
+    summaries = summarise_items(directory / ITEMS_NAME) if "items" in found else {}
+    for task in sorted({name for name, _ in summaries} | result.tasks.keys()) if "items" in found else ():
         if task not in result.tasks:
             yield f"tasks.{task}: is missing, but {ITEMS_NAME} holds its items"
-        else:
-            yield from _metrics(f"tasks.{task}", result.tasks[task], own.get(task, {}))
-
-
-def _metrics(place: str, stated: TaskMetrics, own: Mapping[str, Summary]) -> Iterator[str]:
-    for metric in sorted(own):
-        if own[metric].items != stated.items:
-            yield f"{place}.items: {stated.items}, but {ITEMS_NAME} holds {own[metric].items}"
-    for metric in sorted(stated.metrics.keys() | own.keys()):
-        value, mean = stated.metrics.get(metric), _mean(metric, own.get(metric))
-        if not _same(value, mean):
-            yield f"{place}.metrics.{metric}: {value}, but {ITEMS_NAME} gives {mean}"
+            continue
+        stated, by_metric = result.tasks[task], {m: one for (name, m), one in summaries.items() if name == task}
+        for _, one in sorted(by_metric.items()):
+            if one.items != stated.items:
+                yield f"tasks.{task}.items: {stated.items}, but {ITEMS_NAME} holds {one.items}"
+        for metric in sorted(stated.metrics.keys() | by_metric.keys()):
+            value, mean = stated.metrics.get(metric), _mean(metric, by_metric.get(metric))
+            if not _same(value, mean):
+                yield f"tasks.{task}.metrics.{metric}: {value}, but {ITEMS_NAME} gives {mean}"
 
 
 def _mean(metric: str, summary: Summary | None) -> float | None:

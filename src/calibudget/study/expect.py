@@ -31,10 +31,9 @@ from calibudget.study.cell import (
     asking_of,
     base_recipe,
     scored_by,
-    settings_of,
+    settings_of_all,
     settings_sha256,
 )
-from calibudget.study.grid import cells_of
 from calibudget.study.protocol import Protocol
 from calibudget.study.records import Cell, CellResult
 
@@ -159,8 +158,7 @@ def expect(
     Raises:
         StudyError: the sources are at hand, and a point can't be met by its pools.
     """
-    document = base_recipe(protocol)
-    settings = {cell: settings_of(protocol, cell, document) for cell in cells_of(protocol)}
+    settings = settings_of_all(protocol, base_recipe(protocol))
     done = list(finished)
     sizes = _sizes(protocol, settings, progress)
     scored = _scored(settings, {one.cell.name for one in done})

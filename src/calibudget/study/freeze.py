@@ -37,7 +37,7 @@ from calibudget.study.cell import (
     PipelineRunner,
     asking_of,
     base_recipe,
-    settings_of,
+    settings_of_all,
     settings_sha256,
 )
 from calibudget.study.execution import Planned
@@ -166,7 +166,7 @@ def examine(protocol: Protocol, shared: Shared, progress: Progress = silent) -> 
         InputError: what the cells need can't be read, or a part of the protocol can't be put together.
     """
     document = base_recipe(protocol)
-    settings = {cell: settings_of(protocol, cell, document) for cell in cells_of(protocol)}
+    settings = settings_of_all(protocol, document)
     recipe = resolved_fields(recipe_from_fields(document.value, document, base_dir=protocol.base_dir))
     data = data_of(protocol, {cell.name: one for cell, one in settings.items()}, shared, progress)
     stated = protocol.to_json()
@@ -307,8 +307,3 @@ def plan_cells(protocol: Protocol, frozen: Frozen, directory: Path) -> tuple[Pla
         )
         for cell in cells_of(protocol)
     )
-
-
-def _folder(number: int) -> str:
-    """Where the cells of the frozen version (0) or of an amendment lie."""
-    return f"amended-{number}" if number else "cells"

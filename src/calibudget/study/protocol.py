@@ -210,12 +210,13 @@ class Protocol(_Part):
 
     @model_validator(mode="after")
     def _names_are_known(self) -> Self:
-        _check_named({"focus": self.focus, "comparator": self.comparator}, self.policies, "policy")
+        _check_named("focus", self.focus, self.policies, "policy")
+        _check_named("comparator", self.comparator, self.policies, "policy")
         if self.focus == self.comparator:
             raise ValueError("`focus` and `comparator` are the same policy")
-        _check_named({f"primary[{i}]": one for i, one in enumerate(self.primary)}, self.endpoints, "endpoint")
+        _check_named("primary", self.primary, self.endpoints, "endpoint")
         if self.retention is not None:
-            _check_named({"retention.endpoint": self.retention.endpoint}, self.endpoints, "endpoint")
+            _check_named("retention.endpoint", self.retention.endpoint, self.endpoints, "endpoint")
         try:
             for names in (self.backbones, self.policies, self.points):
                 check_labels(names)
@@ -243,28 +244,26 @@ class Protocol(_Part):
                 raise ValueError(f"the endpoint {name!r} needs the task {missing[0]!r}, which `evaluation` doesn't ask")
 
     def _check_point(self, name: str, point: Point) -> None:
-        where = f"points.{name}"
-        _check_named({f"{where}.policies[{i}]": one for i, one in enumerate(point.policies)}, self.policies, "policy")
-        named = {f"{where}.backbones[{i}]": one for i, one in enumerate(point.backbones)}
-        _check_named(named, self.backbones, "backbone")
-        if point.comparator is not None:
-            _check_named({f"{where}.comparator": point.comparator}, self.policies_of(point), "policy of the point")
+        where, own = f"points.{name}", self.policies_of(point)
+        _check_named(f"{where}.policies", point.policies, self.policies, "policy")
+        _check_named(f"{where}.backbones", point.backbones, self.backbones, "backbone")
+        _check_named(f"{where}.comparator", point.comparator, own, "policy of the point")
         if point.status == "confirmatory":
-            both = {f"{where}.policies": self.focus, f"{where}.comparator": self.comparator_of(point)}
-            _check_named(both, self.policies_of(point), "policy of the point, which is confirmatory")
-        if point.transfer is not None and point.transfer.backbone is not None:
-            _check_named({f"points.{name}.transfer.backbone": point.transfer.backbone}, self.backbones, "backbone")
+            for field, policy in (("policies", self.focus), ("comparator", self.comparator_of(point))):
+                _check_named(f"{where}.{field}", policy, own, "policy of the point, which is confirmatory")
+        if point.transfer is not None:
+            _check_named(f"{where}.transfer.backbone", point.transfer.backbone, self.backbones, "backbone")
         rule = point.continue_if
         if rule is None:
             return
         where += ".continue_if"
-        _check_named({f"{where}.policy": rule.policy}, self.policies_of(point), "policy")
-        _check_named({f"{where}.endpoint": rule.endpoint}, self.endpoints, "endpoint")
+        _check_named(f"{where}.policy", rule.policy, own, "policy")
+        _check_named(f"{where}.endpoint", rule.endpoint, self.endpoints, "endpoint")
         if rule.of_point is not None:
             before = dict(list(self.points.items())[: list(self.points).index(name)])
-            _check_named({f"{where}.of_point": rule.of_point}, before, "earlier point")
+            _check_named(f"{where}.of_point", rule.of_point, before, "earlier point")
             other = before[rule.of_point]
-            _check_named({f"{where}.of_policy": rule.of_policy or rule.policy}, self.policies_of(other), "policy")
+            _check_named(f"{where}.of_policy", rule.of_policy or rule.policy, self.policies_of(other), "policy")
             if other.seeds[: rule.after] != point.seeds[: rule.after]:
                 raise ValueError(f"`{where}`: the point {rule.of_point!r} doesn't begin with the same seeds")
 
@@ -372,7 +371,8 @@ def protocol_from_json(value: Mapping[str, object], base_dir: Path) -> Protocol:
     return protocol
 
 
-def _check_named(given: Mapping[str, str], known: Collection[str], what: str) -> None:
-    for field, name in given.items():
+def _check_named(field: str, named: str | tuple[str, ...] | None, known: Collection[str], what: str) -> None:
+    places = {field: named} if isinstance(named, str) else {f"{field}[{i}]": one for i, one in enumerate(named or ())}
+    for place, name in places.items():
         if name not in known:
-            raise ValueError(f"`{field}` names {name!r}, which is no {what}; known are {', '.join(known)}")
+            raise ValueError(f"`{place}` names {name!r}, which is no {what}; known are {', '.join(known)}")
