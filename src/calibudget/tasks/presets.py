@@ -16,6 +16,8 @@ from calibudget.errors import DataError, RecipeError
 from calibudget.tasks.answers import AnswerSpec, gold_answer
 
 Fields = Mapping[str, object]
+#: Original fields to instruction, response and gold answer, None to parse that from the response.
+Render = Callable[[Fields], tuple[str, str, str | None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +37,14 @@ class Preset:
         name: its name in recipes.
         answer: how its answers are parsed and compared.
         originals: the sets of original fields that it reads, any one of which is enough.
-        render: original fields to (instruction, response, gold answer or None to parse it from the response).
+        render: makes the texts and the gold answer.
         converted: whether records already in the instruction format are read too.
     """
 
     name: str
     answer: AnswerSpec
     originals: tuple[tuple[str, ...], ...]
-    render: Callable[[Fields], tuple[str, str, str | None]]
+    render: Render
     converted: bool = True
 
     def __call__(self, fields: Fields) -> Rendered:
@@ -250,58 +252,27 @@ _KEYED: Final = (
     ("question", "answerKey"),
 )
 
-#: The presets by name.
+#: Of each data set: its answers, the sets of fields that it may have, and how these are rendered.
+_KNOWN: Final[Mapping[str, tuple[AnswerSpec, tuple[tuple[str, ...], ...], Render]]] = {
+    "arc_challenge": (_ANSWERS, _KEYED, _science),
+    "arc_easy": (_ANSWERS, _KEYED, _science),
+    "boolq": (
+        AnswerSpec(kind="choice", labels=("true", "false")), (("question", "answer"), ("question", "label")), _boolq,
+    ),
+    "gsm8k": (AnswerSpec(kind="number"), (("question", "answer"),), _gsm8k),
+    "hellaswag": (_choice("ending", 4), (("ctx", "endings", "label"),), _hellaswag),
+    "math": (_MATH, (("problem", "solution"), ("problem", "answer"), ("question", "answer")), _math),
+    "openbookqa": (_choice("answer", 4), _KEYED, _science),
+    "piqa": (_choice("solution", 2), (("goal", "sol1", "sol2", "label"),), _piqa),
+    "social_i_qa": (
+        _choice("answer", 3), (("context", "question", "answerA", "answerB", "answerC", "label"),), _social_i_qa,
+    ),
+    "winogrande": (_choice("option", 2), (("sentence", "option1", "option2", "answer"),), _winogrande),
+}  # fmt: skip
+#: The presets by name; only those of choices have an instruction format of their own.
 PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
     {
-        item.name: item
-        for item in (
-            Preset(name="arc_challenge", answer=_ANSWERS, originals=_KEYED, render=_science),
-            Preset(name="arc_easy", answer=_ANSWERS, originals=_KEYED, render=_science),
-            Preset(
-                name="boolq",
-                answer=AnswerSpec(kind="choice", labels=("true", "false")),
-                originals=(("question", "answer"), ("question", "label")),
-                render=_boolq,
-            ),
-            Preset(
-                name="gsm8k",
-                answer=AnswerSpec(kind="number"),
-                originals=(("question", "answer"),),
-                render=_gsm8k,
-                converted=False,
-            ),
-            Preset(
-                name="hellaswag",
-                answer=_choice("ending", 4),
-                originals=(("ctx", "endings", "label"),),
-                render=_hellaswag,
-            ),
-            Preset(
-                name="math",
-                answer=_MATH,
-                originals=(("problem", "solution"), ("problem", "answer"), ("question", "answer")),
-                render=_math,
-                converted=False,
-            ),
-            Preset(name="openbookqa", answer=_choice("answer", 4), originals=_KEYED, render=_science),
-            Preset(
-                name="piqa",
-                answer=_choice("solution", 2),
-                originals=(("goal", "sol1", "sol2", "label"),),
-                render=_piqa,
-            ),
-            Preset(
-                name="social_i_qa",
-                answer=_choice("answer", 3),
-                originals=(("context", "question", "answerA", "answerB", "answerC", "label"),),
-                render=_social_i_qa,
-            ),
-            Preset(
-                name="winogrande",
-                answer=_choice("option", 2),
-                originals=(("sentence", "option1", "option2", "answer"),),
-                render=_winogrande,
-            ),
-        )
+        name: Preset(name=name, answer=answer, originals=originals, render=render, converted=answer.kind == "choice")
+        for name, (answer, originals, render) in _KNOWN.items()
     }
 )
