@@ -8,7 +8,7 @@ the two a record is, its fields decide.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -71,7 +71,7 @@ class Preset:
             instruction = f"{instruction}\n{extra}"
         answer = gold_answer(self.answer, fields, response)
         if fields.get("answer") is not None:
-            given = gold_answer(_from_field(self.answer), fields, response)
+            given = gold_answer(replace(self.answer, field="answer"), fields, response)
             if given != answer:
                 raise DataError(f"the response states {answer!r} but the field 'answer' holds {given!r}")
         return Rendered(instruction=instruction, response=response, answer=answer)
@@ -92,10 +92,6 @@ def preset(name: str) -> Preset:
     if name not in PRESETS:
         raise RecipeError(f"preset: {name!r} is unknown; choose one of {', '.join(PRESETS)}")
     return PRESETS[name]
-
-
-def _from_field(spec: AnswerSpec) -> AnswerSpec:
-    return AnswerSpec(kind=spec.kind, labels=spec.labels, field="answer")
 
 
 def text_of(fields: Fields, name: str) -> str:
@@ -237,7 +233,7 @@ def _math(fields: Fields) -> tuple[str, str, str | None]:
     given = fields.get("answer")
     if given is None:
         return instruction, solution, None
-    return instruction, solution, gold_answer(_from_field(_MATH), {"answer": given}, solution)
+    return instruction, solution, gold_answer(replace(_MATH, field="answer"), {"answer": given}, solution)
 
 
 def _choice(word: str, count: int) -> AnswerSpec:
