@@ -155,27 +155,22 @@ def _retention(results: Results) -> Iterator[Layer]:
     for block in results.blocks():
         if not block.is_claimed:
             continue
-        found = block.paired(guard.endpoint)
+        found, name = block.paired(guard.endpoint), f"Retention ({block.place}; {block.standing})"
         if found is None:
-            yield Layer(
-                f"Retention ({block.place}; {block.standing})",
-                f"Nothing: {guard.endpoint} is undefined in {block.undefined(guard.endpoint)[0]}.",
-                "That what had to be kept was kept.",
-            )
+            where = block.undefined(guard.endpoint)[0]
+            lacks = "That what had to be kept was kept."
+            yield Layer(name, f"Nothing: {guard.endpoint} is undefined in {where}.", lacks)
             continue
         loss = -endpoint.sign * found.mean
         kept = loss <= guard.may_fall or math.isclose(loss, guard.may_fall, rel_tol=1e-9)
         bound = f"{decimal(unit.scale * guard.may_fall, unit.digits)} {unit.difference}"
         change = f"{guard.endpoint} changes by {amount(found.mean, endpoint.measure)} on average"
         if not block.final:
-            yield Layer(
-                f"Retention ({block.place}; {block.standing})",
-                f"{change} so far; it may get worse by {bound}.",
-                "That it is kept or lost: the guard is judged once all seeds are there.",
-            )
+            waits = "That it is kept or lost: the guard is judged once all seeds are there."
+            yield Layer(name, f"{change} so far; it may get worse by {bound}.", waits)
             continue
         yield Layer(
-            f"Retention ({block.place}; {block.status})",
+            name,
             f"{change}, {'within' if kept else 'beyond'} the {bound} that it may get worse by.",
             f"That nothing is lost: the guard is on the mean over {block.seeds_counted}."
             if kept
@@ -233,21 +228,18 @@ def _others(results: Results) -> Iterator[Layer]:
         for policy in block.policies:
             if focus not in block.policies or policy in (focus, block.comparator) or len(block.seeds) < 2:
                 continue
-            better: list[str] = []
-            worse: list[str] = []
-            mixed: list[str] = []
+            by_word: dict[str, list[str]] = {"better": [], "no better": [], "varying": []}
             for name, endpoint in results.protocol.endpoints.items():
                 found = block.paired(name, policy)
-                if found is None:
-                    continue
-                signs = {endpoint.sign * one > 0 for one in found.by_seed.values()}
-                (mixed if len(signs) > 1 else better if signs == {True} else worse).append(name)
-            if better or worse or mixed:
-                parts = [("better", better), ("no better", worse), ("varying", mixed)]
-                said = "; ".join(f"{word} on {_listed(names)}" for word, names in parts if names)
+                signs = set() if found is None else {endpoint.sign * one > 0 for one in found.by_seed.values()}
+                if signs:
+                    by_word["varying" if len(signs) > 1 else "better" if signs == {True} else "no better"].append(name)
+            told = {word: names for word, names in by_word.items() if names}
+            if told:
+                said = "; ".join(f"{word} on {_listed(names)}" for word, names in told.items())
                 yield Layer(
                     f"{focus} against {policy} ({block.place}; descriptive, {block.seeds_counted})",
-                    f"In every seed: {said}." if better or worse else f"The seeds disagree: {said}.",
+                    f"The seeds disagree: {said}." if [*told] == ["varying"] else f"In every seed: {said}.",
                     "The effect of one term or choice alone, or a tested difference.",
                 )
 
