@@ -1,4 +1,4 @@
-"""The normal form and the ids that docs/formats.md describes."""
+"""One record normalised by itself; the laws of the ids are in tests/property/test_normal_form.py."""
 
 from __future__ import annotations
 
@@ -8,34 +8,11 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.records import Message
-from calibudget.sources.identity import identify, normalise_record
+from calibudget.sources.identity import normalise_record
 
 
 def sha256(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8")).hexdigest()
-
-
-def user(text: str) -> tuple[Message, ...]:
-    return (Message(role="user", content=text),)
-
-
-def test_several_turns_have_the_messages_id() -> None:
-    prompt = (
-        Message(role="system", content="Be  brief."),
-        Message(role="user", content="Hi\nthere"),
-        Message(role="assistant", content=" Hello  you "),
-        Message(role="user", content="Bye"),
-    )
-    identity = identify(prompt, " See  you ")
-    turns = '["system","Be brief."],["user","Hi there"],["assistant","Hello  you"],["user","Bye"]'
-    assert identity.record_id == sha256(f'["messages",[{turns},["assistant","See  you"]]]')
-    assert identity.prompt_hash == sha256(f'["messages",[{turns.lower()}]]')
-
-
-def test_a_lone_surrogate_is_refused() -> None:
-    with pytest.raises(DataError, match="lone surrogate"):
-        identify(user("a\ud800"), "b")
 
 
 def test_the_first_name_that_holds_something_wins() -> None:
