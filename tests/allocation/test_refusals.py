@@ -97,7 +97,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
     (of_request(unit=3), InputTypeError, ["the unit", "3 (int)"]),
     (of_request(exponents=3), InputTypeError, ["exponents", "int"]),
     (of_request(statistics=3), InputTypeError, ["statistics", "int"]),
-    (of_sources([1]), InputTypeError, ["sources of the statistics", "[1]"]),
+    (of_sources([1]), InputTypeError, ["the sources of the statistics", "[1]"]),
     (of_sources({"a": 1}), InputTypeError, ["statistics of 'a'", "int"]),
     (of_request(caps=[1]), InputTypeError, ["caps", "[1]"]),
     (of_request(weights=[1]), InputTypeError, ["weights", "[1]"]),
