@@ -15,7 +15,10 @@ from calibudget.store.files import (
     clean_stale,
     expanded,
     held_names,
+    is_dangling,
     is_stale,
+    move_into_place,
+    refuse_links,
     remove_directory,
     stale_name,
     sync_directory,
@@ -55,9 +58,12 @@ def test_a_link_is_replaced_not_followed(tmp_path: Path) -> None:
     assert not (tmp_path / "a").is_symlink()
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT, errno.EIO])
+@pytest.mark.parametrize(
+    ("code", "way"),
+    [(errno.ENOSPC, "make room or choose"), (errno.EDQUOT, "make room or choose"), (errno.EIO, "choose")],
+)
 def test_a_full_disk_at_the_flush_leaves_nothing_half_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: Any, way: str
 ) -> None:
     write_atomic(tmp_path / "a", b"old")
 
@@ -65,7 +71,9 @@ def test_a_full_disk_at_the_flush_leaves_nothing_half_written(
         raise OSError(code, os.strerror(code))
 
     monkeypatch.setattr(files.os, "fsync", full)  # type: ignore[attr-defined]
-    with pytest.raises(ArtefactError, match=r"can't be written: .*nothing was changed"):
+    with pytest.raises(
+        ArtefactError, match=rf"can't be written: {os.strerror(code)}; nothing was changed, {way} another"
+    ):
         write_atomic(tmp_path / "a", b"new")
     assert (tmp_path / "a").read_bytes() == b"old"
     assert names(tmp_path) == ["a"]
@@ -132,6 +140,11 @@ def test_a_directorys_entries_are_flushed_to_the_disk(tmp_path: Path, monkeypatc
     monkeypatch.setattr(files.os, "fsync", noted)  # type: ignore[attr-defined]
     write_atomic(tmp_path / "a", b"x")
     assert flushed[1:] == [tmp_path]
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "whole").write_bytes(b"y")
+    move_into_place(tmp_path / "work" / "whole", tmp_path / "a")
+    assert flushed[2:] == [tmp_path]
+    assert ((tmp_path / "a").read_bytes(), names(tmp_path / "work")) == (b"y", [])
 
 
 def test_what_a_disk_will_not_give_up_stops_nobody(left: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,3 +178,14 @@ def test_a_system_without_flushes_of_directories_is_not_asked_for_one(
     with monkeypatch.context() as windows:
         windows.setattr(os, "name", "nt")
         sync_directory(gone)
+
+
+def test_links_in_a_folder_of_ones_own_are_refused_by_name_and_links_to_nothing_are_known(left: Path) -> None:
+    link, gone = left / STALE[2], left / "gone"
+    refuse_links(left / STALE[0])
+    refuse_links(gone)
+    for folder in (left, link):
+        with pytest.raises(ArtefactError, match=rf"^{link}: is a link"):
+            refuse_links(folder)
+    gone.symlink_to("nowhere")
+    assert [is_dangling(path) for path in (gone, link, left, left / "absent")] == [True, False, False, False]

@@ -16,6 +16,7 @@ import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import BinaryIO, Final
 
@@ -239,7 +240,7 @@ def refuse_links(path: Path) -> None:
     Raises:
         ArtefactError: it does; the link is named.
     """
-    for one in (path, *path.rglob("*")) if not path.is_symlink() else (path,):
+    for one in chain((path,), path.rglob("*")):
         if one.is_symlink():
             raise ArtefactError(f"{one}: is a link, so what belongs there would be written elsewhere; remove it")
 
