@@ -158,7 +158,7 @@ def test_a_directory_of_other_things_or_another_recipe_is_refused(
     run(load_recipe(recipe), tmp_path / "run")
     with pytest.raises(ArtefactError, match="a finished run of this recipe"):
         run(load_recipe(recipe), tmp_path / "run")
-    with pytest.raises(ArtefactError, match="another recipe"):
+    with pytest.raises(ArtefactError, match=r"differs in .*seed\b"):
         run(load_recipe(recipe, ["seed=43"]), tmp_path / "run", resume=True)
     assert run(load_recipe(recipe), tmp_path / "run", resume=True).count == 24
     assert (tmp_path / "full" / "diary.txt").read_text() == "mine"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -11,6 +12,7 @@ from typing import Final, cast
 from calibudget.errors import ArtefactError, CalibudgetError, ScoringError
 from calibudget.lm.files import portable_model
 from calibudget.lm.gguf import cache_root
+from calibudget.messages import first_of
 from calibudget.recipe.load import load_recipe
 from calibudget.recipe.schema import Recipe
 from calibudget.records import Record
@@ -23,6 +25,8 @@ from calibudget.store.sums import SUMS_NAME, file_digest
 from calibudget.store.train_set import read_train
 
 RECIPE_NAME: Final = "recipe.resolved.yaml"
+#: A field of it, and all that stands below.
+_FIELD: Final = re.compile(r"^(\w+):(.*?)(?=^\w|\Z)", re.MULTILINE | re.DOTALL)
 #: Finished scores of an unfinished run; gone when the run is whole.
 JOURNAL_NAME: Final = ".scores.journal"
 #: The folder of an unfinished evaluation's journals; gone when it is whole.
@@ -62,9 +66,13 @@ def check_usable(directory: Path, resolved_recipe: bytes, *, resume: bool) -> No
     recipe = directory / RECIPE_NAME
     if not recipe.exists():
         raise ArtefactError(f"{directory}: holds other files ({held[0]} ...); name a new or an empty directory")
-    if read_bytes(recipe) != resolved_recipe:
+    found = read_bytes(recipe)
+    if found != resolved_recipe:
+        own, asked = (dict(_FIELD.findall(text.decode("utf-8", "replace"))) for text in (found, resolved_recipe))
+        parts = sorted(name for name in own.keys() | asked.keys() if own.get(name) != asked.get(name))
         raise ArtefactError(
-            f"{directory}: holds a run of another recipe (its {RECIPE_NAME} differs); name another directory"
+            f"{directory}: holds a run of another recipe (its {RECIPE_NAME} differs in {first_of(parts) or 'form'}); "
+            "name another directory, or give what that run was given"
         )
     if not resume:
         state = "a finished" if is_finished(directory) else "an unfinished"
