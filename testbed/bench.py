@@ -211,7 +211,8 @@ class Bench:
             return family.train
         place = list(self.data.families).index(label) + seed
         size = POOLS[place % len(POOLS)] + self.protocol.calibration.per_source
-        return replace(family.train, records=family.train.records[:size], read=size)
+        tally = replace(family.train.tally, read=size)
+        return replace(family.train, records=family.train.records[:size], tally=tally)
 
     def _picks(self, seed: int, quotas: Mapping[str, int]) -> dict[str, list[Record]]:
         splits = self.splits(seed)
@@ -366,16 +367,17 @@ def _task(scores: Sequence[Score]) -> dict[str, object]:
 
 def _split(read: SourceRead, seed: int, calibration_size: int) -> Split:
     """A source in memory, without duplicates, parted as the product parts it; every pool is far larger."""
-    draw, pick = (order_keys(role, seed, read.label) for role in ("calibration", "selection"))
+    label = read.source.scan.spec.label
+    draw, pick = (order_keys(role, seed, label) for role in ("calibration", "selection"))
     calibration = sorted(read.records, key=lambda record: draw(record.record_id))[:calibration_size]
     prompts = {record.prompt_hash for record in calibration}
     pool = [record for record in read.records if record.prompt_hash not in prompts]
     return Split(
-        source=read.label,
+        source=label,
         calibration=tuple(calibration),
         candidates=tuple(sorted(pool, key=lambda record: pick(record.record_id))),
-        read=read.read,
-        duplicates=read.duplicates,
-        skipped=read.skipped,
+        read=read.tally.read,
+        duplicates=read.source.duplicates,
+        skipped=read.tally.skipped,
         shared_prompts=len(read.records) - len(pool) - len(calibration),
     )

@@ -191,7 +191,7 @@ def test_what_is_not_to_be_taught_or_cannot_be_read_is_refused_by_name(
     with pytest.raises(DataError, match=message):
         only(tmp_path, row)
     found = read(tmp_path, row, {"instruction": "other", "output": "a"}, on_error="skip")
-    assert (len(found.records), found.skipped) == (1, 1)
+    assert (len(found.records), found.tally.skipped) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_what_is_not_to_be_taught_or_cannot_be_read_is_refused_by_name(
     ],
 )
 def test_what_says_nothing_against_a_row_refuses_none(tmp_path: Path, row: dict[str, Any]) -> None:
-    unused = read(tmp_path, row).columns_not_used
+    unused = read(tmp_path, row).tally.columns_not_used
     assert not [name for name in unused if not name.startswith("history[].")]
 
 
@@ -241,15 +241,15 @@ def test_what_says_nothing_against_a_row_refuses_none(tmp_path: Path, row: dict[
 )
 def test_a_class_is_no_verdict_and_is_listed(tmp_path: Path, row: dict[str, Any]) -> None:
     names = set(row) - {"instruction", "output", "choices", "messages"}
-    assert set(read(tmp_path, row).columns_not_used) == names
+    assert set(read(tmp_path, row).tally.columns_not_used) == names
 
 
 def test_what_a_recipe_names_is_no_flag(tmp_path: Path) -> None:
     rows = [ALPACA | {"split": "test", "label": 0}, ALPACA | {"instruction": "r", "split": "train", "label": 1}]
-    assert read(tmp_path, *rows, where={"split": "test"}, answer=_number("label")).columns_not_used == ()
+    assert tuple(read(tmp_path, *rows, where={"split": "test"}, answer=_number("label")).tally.columns_not_used) == ()
     found = read(tmp_path, *rows, columns={"label": None, "split": None})
-    assert (len(found.records), found.columns_not_used) == (2, ("label", "split"))
-    assert read(tmp_path, rows[1] | {"split": "TRAIN"}).columns_not_used == ("label", "split")
+    assert (len(found.records), tuple(found.tally.columns_not_used)) == (2, ("label", "split"))
+    assert tuple(read(tmp_path, rows[1] | {"split": "TRAIN"}).tally.columns_not_used) == ("label", "split")
 
 
 def test_columns_that_nothing_uses_are_listed(tmp_path: Path) -> None:
@@ -261,7 +261,7 @@ def test_columns_that_nothing_uses_are_listed(tmp_path: Path) -> None:
         "id": "",
     }
     found = read(tmp_path, first, second)
-    assert found.columns_not_used == (
+    assert tuple(found.tally.columns_not_used) == (
         "answer", "category", "id", "image", "label", "messages[].name", "messages[].thinking", "messages[].time",
         "prompt", "thinking",
     )  # fmt: skip
@@ -273,7 +273,7 @@ def test_columns_that_the_recipe_names_are_used(tmp_path: Path) -> None:
         tmp_path, row,
         where={"kind": "x"}, id_field="own", answer=_number("gold"), columns={"instruction": "query", "input": "more"},
     )  # fmt: skip
-    assert found.columns_not_used == ("instruction",)
+    assert tuple(found.tally.columns_not_used) == ("instruction",)
     assert found.records[0].prompt == turns(("user", "r\nm"))
 
 
@@ -304,15 +304,18 @@ def test_columns_can_be_mapped_joined_and_left_out_on_purpose(tmp_path: Path) ->
     found = read(tmp_path, row, columns=columns)
     assert found.records[0].prompt == turns(("user", "p\nq"))
     assert found.records[0].completion == "t\na"
-    assert found.columns_not_used == ("image", "weight")
+    assert tuple(found.tally.columns_not_used) == ("image", "weight")
 
 
 def test_a_field_left_out_must_be_there(tmp_path: Path) -> None:
     row = ALPACA | {"Image": "x", "category": "c"}
-    assert read(tmp_path, row, columns={"image": None, "category": None}).columns_not_used == ("Image", "category")
+    assert tuple(read(tmp_path, row, columns={"image": None, "category": None}).tally.columns_not_used) == (
+        "Image",
+        "category",
+    )
     with pytest.raises(DataError, match=r"`columns: \{categroy: null\}` leaves out a field .* there is category"):
         read(tmp_path, row, columns={"image": None, "categroy": None})
-    assert read(tmp_path, ALPACA | {"instruction": "<image> q"}, columns={"image": None}).read == 1
+    assert read(tmp_path, ALPACA | {"instruction": "<image> q"}, columns={"image": None}).tally.read == 1
 
 
 def test_columns_of_bytes_are_text_or_refused(tmp_path: Path) -> None:
@@ -338,7 +341,7 @@ def test_what_stands_beside_the_rows_is_refused_or_listed(tmp_path: Path) -> Non
         (tmp_path / "w.json").write_text(json.dumps({"train": {"rows": [ALPACA], **beside}, "version": 1}))
         return read_source(SourceSpec(label="s", path="w.json", rows="train.rows"), tmp_path)
 
-    assert wrapped(licence="x").columns_not_used == ("train.licence", "version")
+    assert tuple(wrapped(licence="x").tally.columns_not_used) == ("train.licence", "version")
     with pytest.raises(DataError, match=r"source 's': beside `rows: train\.rows`: the field 'system' holds a system"):
         wrapped(system="s")
 
@@ -347,7 +350,7 @@ def test_fields_of_turns_can_be_left_out_on_purpose(tmp_path: Path) -> None:
     row: dict[str, Any] = {"messages": [CHAT[0] | {"content": "<image> q"}, LAST | {"reasoning_content": "r"}]}
     found = read(tmp_path, row, columns={"reasoning_content": None, "image": None})
     assert found.records[0].prompt == turns(("user", "<image> q"))
-    assert found.columns_not_used == ("messages[].reasoning_content",)
+    assert tuple(found.tally.columns_not_used) == ("messages[].reasoning_content",)
 
 
 NAMES = [
@@ -391,9 +394,9 @@ def test_every_field_is_used_refused_or_listed(data: st.DataObject) -> None:
     (record,) = found.records
     used = json.dumps([[turn.fields for turn in record.prompt], record.completion, record.tools], ensure_ascii=False)
     for name, marker in markers.items():
-        assert marker in used or name in found.columns_not_used
+        assert marker in used or name in found.tally.columns_not_used
     if in_turn:
-        assert "inner" in used or f"messages[].{inner}" in found.columns_not_used
+        assert "inner" in used or f"messages[].{inner}" in found.tally.columns_not_used
 
 
 def test_a_run_lists_the_columns_that_it_does_not_use(tmp_path: Path) -> None:
@@ -446,4 +449,4 @@ def test_media_is_refused_wherever_it_stands(
 def test_flags_inside_a_part_of_a_turn_are_listed(tmp_path: Path) -> None:
     parts = [{"type": "text", "text": "a", "train": False}]
     result = read(tmp_path, {"messages": [CHAT[0], {"role": "assistant", "content": parts}]})
-    assert "messages[].content[].train" in result.columns_not_used
+    assert "messages[].content[].train" in result.tally.columns_not_used

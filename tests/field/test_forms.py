@@ -37,7 +37,7 @@ def read(folder: Path, name: str, data: bytes | str | None = None, **spec: objec
 def test_filters_compare_values(tmp_path: Path, stated: object, wanted: object, passes: bool) -> None:
     rows = [ROWS[0] | {"x": stated}, ROWS[1] | {"x": wanted[0] if isinstance(wanted, tuple) else wanted}]
     found = read(tmp_path, "r.jsonl", "".join(json.dumps(row) + "\n" for row in rows), where={"x": wanted})
-    assert found.filtered == (0 if passes else 1)
+    assert found.tally.filtered == (0 if passes else 1)
 
 
 def test_a_bad_byte_in_a_csv_names_its_line_and_can_be_skipped(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_a_bad_byte_in_a_csv_names_its_line_and_can_be_skipped(tmp_path: Path) -
     with pytest.raises(DataError, match=r"r\.csv:152: invalid UTF-8 \(the byte 0xe9\)"):
         read(tmp_path, "r.csv", b"\n".join(lines))
     found = read(tmp_path, "r.csv", on_error="skip")
-    assert (len(found.records), found.skipped) == (199, 1)
+    assert (len(found.records), found.tally.skipped) == (199, 1)
     with pytest.raises(DataError, match=r"h\.csv:1: invalid UTF-8"):
         read(tmp_path, "h.csv", b"instruction,outp\xfft\nq,a\n", on_error="skip")
 
@@ -56,7 +56,7 @@ def test_an_unnamed_index_column_is_read_and_not_used(tmp_path: Path, head: str)
     cells = "q,a,0" if head.endswith(",") else "0,q,a"
     found = read(tmp_path, "r.csv", f"{head}\n{cells}\n")
     assert found.records[0].completion == "a"
-    assert found.columns_not_used == (("Unnamed: 0",) if "Unnamed" in head else ("",))
+    assert tuple(found.tally.columns_not_used) == (("Unnamed: 0",) if "Unnamed" in head else ("",))
 
 
 @pytest.mark.parametrize("name", ["r.jsonl", "r.json.gz"])
@@ -124,7 +124,7 @@ def test_an_integer_of_too_many_digits_in_the_first_row_names_its_line(tmp_path:
     with pytest.raises(DataError, match=r"a\.jsonl:1: "):
         read_source(SourceSpec(label="a", path="a.jsonl"), tmp_path)
     read = read_source(SourceSpec(label="a", path="a.jsonl", on_error="skip"), tmp_path)
-    assert (len(read.records), read.skipped) == (1, 1)
+    assert (len(read.records), read.tally.skipped) == (1, 1)
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_source_of_no_records_says_why(tmp_path: Path) -> None:
     (tmp_path / ".a.jsonl").write_text(LINES)
     with pytest.raises(DataError, match="a glob finds no hidden file, so name those one by one"):
         read(tmp_path, ".a*.jsonl")
-    assert read(tmp_path, ".a.jsonl").read == 3
+    assert read(tmp_path, ".a.jsonl").tally.read == 3
 
 
 def test_a_recipe_that_reads_nothing_by_a_field_is_refused() -> None:

@@ -109,7 +109,7 @@ def test_a_line_of_200_megabytes_is_refused_in_bounded_memory(tmp_path: Path) ->
     with pytest.raises(DataError, match=r"source 's': r\.jsonl:2: the line is longer than 67,108,864 bytes"):
         read(tmp_path, "r.jsonl")
     result = read(tmp_path, "r.jsonl", on_error="skip")
-    assert (len(result.records), result.skipped) == (2, 1)
+    assert (len(result.records), result.tally.skipped) == (2, 1)
 
 
 def test_a_json_array_is_bounded_and_json_lines_are_named_as_the_way_out(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_text_that_is_not_utf8_is_one_bad_row_of_parquet(tmp_path: Path) -> None
         read(tmp_path, "r.parquet")
     result = read(tmp_path, "r.parquet", on_error="skip")
     assert [record.completion for record in result.records] == ["a", "c"]
-    assert result.skipped == 1
+    assert result.tally.skipped == 1
 
 
 def test_arrow_whose_offsets_lead_out_of_its_buffers_is_refused(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_a_column_may_be_of_another_type_in_each_file(tmp_path: Path) -> None:
     result = read(tmp_path, "*.parquet", on_error="skip")
     assert [record.original["extra"] for record in result.records] == [1, "one", None, [1.5], {"x": True}]
     reason = "the response (field 'completion') must be text, not true or false"
-    assert result.skips == {reason: Skips(rows=1, first="f.parquet, row 1")}
+    assert result.tally.skips == {reason: Skips(rows=1, first="f.parquet, row 1")}
     with pytest.raises(
         DataError, match=r"source 's': f\.parquet, row 1: the response .* must be text, not true or false"
     ):
@@ -253,8 +253,8 @@ def test_bad_rows_of_every_kind_are_skipped_counted_and_placed(
 ) -> None:
     (tmp_path / name).write_bytes(data)
     result = read(tmp_path, name, on_error="skip")
-    assert (len(result.records), result.skipped) == (1, len(places))
-    assert [one.first for one in result.skips.values()] == [name + place for place in places]
+    assert (len(result.records), result.tally.skipped) == (1, len(places))
+    assert [one.first for one in result.tally.skips.values()] == [name + place for place in places]
 
 
 def test_lines_are_counted_only_when_an_error_needs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,8 +263,8 @@ def test_lines_are_counted_only_when_an_error_needs_them(tmp_path: Path, monkeyp
     honest = lines.line_number
     monkeypatch.setattr(lines, "line_number", lambda path, at: counted.append(at) or honest(path, at))  # type: ignore[func-returns-value]
     result = read(tmp_path, "r.jsonl", on_error="skip")
-    assert result.skipped == 50
-    assert list(result.skips.values()) == [Skips(rows=50, first="r.jsonl:2")]
+    assert result.tally.skipped == 50
+    assert list(result.tally.skips.values()) == [Skips(rows=50, first="r.jsonl:2")]
     assert len(counted) == 1
 
 
@@ -273,7 +273,7 @@ def test_reasons_beyond_the_twentieth_are_counted_together(tmp_path: Path) -> No
         json.dumps({"prompt": "p", "completion": "c", f"image{n}": "x.png"}) + "\n" for n in range(25) for _ in "ab"
     )
     (tmp_path / "r.jsonl").write_bytes(GOOD + rows.encode())
-    skips = read(tmp_path, "r.jsonl", on_error="skip").skips
+    skips = read(tmp_path, "r.jsonl", on_error="skip").tally.skips
     assert [one.rows for one in skips.values()] == [2] * 20 + [10]
     assert list(skips)[-1] == "other reasons"
 

@@ -54,8 +54,8 @@ def test_a_bad_line_is_refused_by_its_number_or_skipped_and_counted(tmp_path: Pa
                 read(tmp_path, "r.jsonl")
             assert len(str(caught.value)) < 500
             result = read(tmp_path, "r.jsonl", on_error="skip")
-            assert (len(result.records), result.skipped) == (2, 1)
-            assert next(one.first for one in result.skips.values()) == "r.jsonl:2"
+            assert (len(result.records), result.tally.skipped) == (2, 1)
+            assert next(one.first for one in result.tally.skips.values()) == "r.jsonl:2"
 
 
 GOOD_LINES = {
@@ -82,7 +82,7 @@ def test_an_overlong_line_is_refused_before_it_fills_memory_or_skipped(tmp_path:
         with pytest.raises(DataError, match=r"source 's': r\.jsonl:2: the line is longer than 1,000 bytes"):
             read(tmp_path, "r.jsonl", limits=limits)
         result = read(tmp_path, "r.jsonl", limits=limits, on_error="skip")
-        assert (len(result.records), result.skipped) == (2, 1)
+        assert (len(result.records), result.tally.skipped) == (2, 1)
 
 
 def test_a_malformed_file_is_refused_with_its_place(tmp_path: Path, subtests: pytest.Subtests) -> None:

@@ -81,7 +81,7 @@ def test_the_residual_follows_the_need_of_the_trained_model(tmp_path: Path, tiny
     model = AutoModelForCausalLM.from_pretrained(tiny_directory)
     tuned = peft.PeftModel.from_pretrained(model, warm_up / "adapter").eval()
     read = [read_source(spec, tmp_path) for spec in load_recipe(recipe).specs.values()]
-    records = {(own.label, one.record_id): one for own in read for one in own.records}
+    records = {(one.source, one.record_id): one for own in read for one in own.records}
     for scored in read_scores(rest / "scores.parquet").scores:  # by peft's own model
         encoded = encode(records[scored.source, scored.record_id])
         start, response = len(encoded.prompt_ids), encoded.response_ids

@@ -31,7 +31,7 @@ def test_drop_keeps_the_record_with_the_smallest_canonical_bytes(write: Write, r
         write("rows.jsonl", order)
         result = read()
         assert sorted(str(record.original) for record in result.records) == sorted(map(str, [FORMS[0], OTHER])), order
-        assert (result.read, result.duplicates) == (4, 2)
+        assert (result.tally.read, result.source.duplicates) == (4, 2)
 
 
 def test_keep_numbers_the_copies_in_that_order(write: Write, read: Read) -> None:
@@ -42,7 +42,7 @@ def test_keep_numbers_the_copies_in_that_order(write: Write, read: Read) -> None
         bare = ids[str(FORMS[0])]
         assert len(bare) == 64
         assert (ids[str(FORMS[1])], ids[str(FORMS[2])]) == (f"{bare}#2", f"{bare}#3"), order
-        assert (result.duplicates, len(result.records)) == (2, 4)
+        assert (result.source.duplicates, len(result.records)) == (2, 4)
 
 
 def test_refuse_names_both_places(write: Write, read: Read) -> None:

@@ -45,7 +45,7 @@ def test_the_largest_winogrande_size_alone_hardly_repeats(data_dir: Path) -> Non
         duplicates="keep",
     )
     read = read_source(spec, data_dir)
-    assert (read.read, read.filtered) == (63_238, 63_238 - 40_398)
+    assert (read.tally.read, read.tally.filtered) == (63_238, 63_238 - 40_398)
     assert len({record.prompt_hash for record in read.records}) == 40_394
 
 

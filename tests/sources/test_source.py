@@ -64,11 +64,11 @@ def test_a_prompt_is_put_together_from_columns(write: Write, read: Read) -> None
     (record,) = result.records
     assert record.prompt == (Message(role="user", content="{2020} Is {a} it?\nA) yes\nB) no"),)
     assert (record.completion, record.answer) == ("B", "B")
-    assert result.columns_not_used == ("instruction", "note")
+    assert tuple(result.tally.columns_not_used) == ("instruction", "note")
     with pytest.raises(DataError, match=r"rows.csv:2: the column 'c' \(for 'prompt'\) is missing; the record has q"):
         read("rows.csv", prompt="{question} {c}", columns={"response": "key"})
     path.write_text("q,a\nWhy?,1\nHow?,\n", encoding="utf-8")
-    assert read("rows.csv", prompt="{q}", columns={"response": "a"}, on_error="skip").skipped == 1
+    assert read("rows.csv", prompt="{q}", columns={"response": "a"}, on_error="skip").tally.skipped == 1
     with pytest.raises(DataError, match=r"rows.csv:3: .*'a'"):
         read("rows.csv", prompt="{q} {a}", columns={"response": "q"})
 
@@ -96,7 +96,7 @@ def test_where_filters_and_counts(write: Write, read: Read) -> None:
     write("rows.jsonl", [{**row, "size": size} for row, size in zip(ROWS, ["xs", "xl", "xl", "l", 7], strict=True)])
     result = read(where={"size": "xl"})
     assert [record.original["n"] for record in result.records] == [1, 2]
-    assert (result.read, result.filtered) == (5, 3)
+    assert (result.tally.read, result.tally.filtered) == (5, 3)
     assert len(read(where={"size": ("l", "7")}).records) == 2
     with pytest.raises(DataError, match="the filter field 'sise' is missing"):
         read(where={"sise": "xl"})
@@ -122,7 +122,7 @@ def test_a_preset_reads_originals_and_converted_records_alike(write: Write, read
         [{"instruction": text, "input": "", "output": "the correct answer is solution2", "answer": "solution2"}],
     )
     one, two = read(preset="piqa"), read("rows2.jsonl", preset="piqa")
-    assert one.answer.labels == ("solution1", "solution2")
+    assert one.source.scan.spec.answers.labels == ("solution1", "solution2")
     assert one.records[0].record_id == two.records[0].record_id
     assert one.records[0].answer == two.records[0].answer == "solution2"
 

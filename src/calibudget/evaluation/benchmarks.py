@@ -264,7 +264,7 @@ def own_benchmark(source: SourceSpec, data_dir: Path | None) -> Benchmark:
 
 def _from_preset(task: Task, source: SourceSpec, data_dir: Path) -> Benchmark:
     read = read_source(source, data_dir)
-    items = tuple(CalibrationItem(record=record, answer=read.answer) for record in read.records)
+    items = tuple(CalibrationItem(record=record, answer=source.answers) for record in read.records)
     return Benchmark(task=task, items=items, files=read.files, left_out=0)
 
 

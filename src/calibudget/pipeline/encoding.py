@@ -92,8 +92,8 @@ def without_unfit(recipe: Recipe, companion: SourceRead, *, skips: bool) -> Sour
     ids = {record.record_id for record, _ in unfit}
     kept = tuple(record for record in companion.records if record.record_id not in ids)
     left = len(companion.records) - len(kept)
-    told = {**companion.skips, **_skips(unfit)}
-    return replace(companion, records=kept, skipped=companion.skipped + left, skips=told)
+    tally = replace(companion.tally, skipped=companion.tally.skipped + left)
+    return replace(companion, records=kept, tally=replace(tally, skips={**tally.skips, **_skips(unfit)}))
 
 
 def _skips(unfit: Iterable[tuple[Record, str]]) -> dict[str, Skips]:

@@ -19,6 +19,7 @@ from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.recipe.load import resolved_fields
 from calibudget.recipe.schema import Recipe
 from calibudget.records import AllocationPlan, Score, Selection, SourceAllocation, Statistics
+from calibudget.sources.duplicates import Resolved
 from calibudget.sources.hygiene.artefact import HYGIENE_NAME
 from calibudget.store.artefacts import (
     ALLOCATION_NAME,
@@ -184,18 +185,25 @@ def _source(
 def read_evidence(label: str, prepared: Prepared) -> dict[str, Any]:
     """What the manifest keeps of how a source was read and of what left it, by field."""
     split = prepared.splits[label]
-    return {
-        "files": prepared.files[label],
+    return _scan_evidence(prepared.sources[label]) | {
         "read": split.read,
-        "duplicates": split.duplicates,
         "skipped": split.skipped,
         "shared_prompts": split.shared_prompts,
         "spent": None if prepared.ledger is None else split.spent,
-        "filtered": split.filtered,
         "barred": split.barred,
-        "columns_not_used": split.columns_not_used,
-        "files_not_read": prepared.files_not_read.get(label) or None,
         "evaluation_twins": split.evaluation_twins if split.evaluation else None,
+    }
+
+
+def _scan_evidence(source: Resolved) -> dict[str, Any]:
+    """What the manifest keeps of the pass over a source or the companion set, by field."""
+    tally = source.scan.tally
+    return {
+        "files": source.scan.files,
+        "files_not_read": source.scan.files_not_read or None,
+        "filtered": tally.filtered,
+        "duplicates": source.duplicates,
+        "columns_not_used": tuple(tally.columns_not_used),
     }
 
 
@@ -205,15 +213,11 @@ def companion_evidence(prepared: Prepared) -> CompanionEvidence | None:
     if read is None:
         return None
     return CompanionEvidence(
-        files=read.files,
-        read=read.read,
-        duplicates=read.duplicates,
-        skipped=read.skipped,
+        **_scan_evidence(read.source),
+        read=read.tally.read,
+        skipped=read.tally.skipped,
         count=len(read.records),
         record_ids_sha256=ids_sha256(sorted(record.record_id for record in read.records)),
-        filtered=read.filtered,
-        columns_not_used=read.columns_not_used,
-        files_not_read=prepared.files_not_read.get(read.label) or None,
     )
 
 

@@ -28,8 +28,8 @@ from calibudget.pipeline.encoding import (
 from calibudget.pipeline.hygiene import Findings, evaluation_twins, look
 from calibudget.pipeline.ledger import Ledger
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.recipe.schema import Recipe
-from calibudget.records import Record, SourceFile, Split
+from calibudget.recipe.schema import COMPANION, Recipe
+from calibudget.records import Record, Split
 from calibudget.selection.draw import marked, unmarked
 from calibudget.sequences import chunks
 from calibudget.sources.duplicates import Resolved
@@ -89,27 +89,25 @@ class Prepared:
     """The sources of a recipe, read and parted, labels in code-point order.
 
     Attributes:
-        files: the files that each source was read from, with bytes and digests.
+        sources: each after its pass.
         companion: the companion set as it was read, or None.
         tokens: tokens by source and record id, None where the budget counts examples.
         token_counter: how they were counted, None likewise.
         ledger: the rounds before this one, None in a first round.
         evaluation: the evaluation sets that the recipe's hygiene names.
         findings: what the hygiene's checks found before anything left for it.
-        files_not_read: files that lie beside those of a source where its paths lead, by label.
-        skips: rows and records that were skipped, by label and reason.
+        unfit: records of a source that left since they can't be encoded, by label and reason.
     """
 
     splits: Mapping[str, Split]
-    files: Mapping[str, tuple[SourceFile, ...]]
+    sources: Mapping[str, Resolved]
     companion: SourceRead | None
     tokens: Mapping[str, Mapping[str, TokenCount]] | None = None
     token_counter: Mapping[str, object] | None = None
     ledger: Ledger | None = None
     evaluation: Mapping[str, Resolved] = field(default_factory=dict)
     findings: Findings = field(default_factory=Findings)
-    files_not_read: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    skips: Mapping[str, Mapping[str, Skips]] = field(default_factory=dict)
+    unfit: Mapping[str, Mapping[str, Skips]] = field(default_factory=dict)
 
     @property
     def pool_sizes(self) -> dict[str, int]:
@@ -147,8 +145,15 @@ class Prepared:
         return tuple(told)
 
     @property
+    def _read(self) -> dict[str, Resolved]:
+        """All that was read, by what notes call it."""
+        joined = {} if self.companion is None else {COMPANION: self.companion.source}
+        return {**self.sources, **joined, **{f"evaluation set {name}": one for name, one in self.evaluation.items()}}
+
+    @property
     def _files_left(self) -> list[str]:
-        return [f"{label}: files not read: {listed(names)}" for label, names in self.files_not_read.items() if names]
+        left = {label: one.scan.files_not_read for label, one in self._read.items()}
+        return [f"{label}: files not read: {listed(names)}" for label, names in left.items() if names]
 
     @contextmanager
     def telling_empty(self) -> Iterator[None]:
@@ -170,17 +175,13 @@ class Prepared:
             }
             words = ", ".join(counted(count, noun) + rest for (noun, rest), count in counts.items() if count)
             told += [f"{label}: {words}"] if words else []
-        unused = {label: split.columns_not_used for label, split in self.splits.items()}
-        unused |= {
-            f"evaluation set {name}": tuple(one.scan.tally.columns_not_used) for name, one in self.evaluation.items()
-        }
-        if self.companion is not None:
-            unused[self.companion.label] = self.companion.columns_not_used
-        told += [f"{label}: {_skipped(skips)}" for label, skips in self.skips.items() if skips]
+        skips = {label: {**one.scan.tally.skips, **self.unfit.get(label, {})} for label, one in self._read.items()}
+        skips |= {} if self.companion is None else {COMPANION: self.companion.tally.skips}
+        told += [f"{label}: {_skipped(own)}" for label, own in skips.items() if own]
         told += self._files_left
         bearers: dict[tuple[str, ...], list[str]] = {}
-        for label, names in unused.items():
-            bearers.setdefault(tuple(names), []).append(label)
+        for label, one in self._read.items():
+            bearers.setdefault(tuple(one.scan.tally.columns_not_used), []).append(label)
         for names, labels in bearers.items():
             told += [f"{first_of(labels)}: columns not used: {', '.join(map(_told, names))}"] if names else []
         return (*told, *self.empty)
@@ -265,21 +266,12 @@ def prepare(
         )
     return Prepared(
         splits=splits,
-        files={label: source.scan.files for label, source in sources.items()},
+        sources=sources,
         companion=companion,
         evaluation=evaluation,
         findings=findings,
         ledger=ledger,
-        skips={
-            **{label: {**source.scan.tally.skips, **unfit[label].skips} for label, source in sources.items()},
-            **({companion.label: companion.skips} if companion is not None else {}),
-            **{f"evaluation set {name}": source.scan.tally.skips for name, source in evaluation.items()},
-        },
-        files_not_read={
-            **{label: source.scan.files_not_read for label, source in sources.items()},
-            **({companion.label: companion.files_not_read} if companion is not None else {}),
-            **{f"evaluation set {name}": source.scan.files_not_read for name, source in evaluation.items()},
-        },
+        unfit={label: one.skips for label, one in unfit.items()},
     )
 
 

@@ -74,7 +74,7 @@ def check_unchanged(run: Run, directory: Path) -> None:
     own = prepared.ids
     for label, ids in read_splits(path).sources.items() if path.exists() else ():
         if replace(own[label], tokens={}) != replace(ids, tokens={}):
-            files = ", ".join(file.name for file in prepared.files[label])
+            files = ", ".join(file.name for file in prepared.sources[label].scan.files)
             raise ArtefactError(
                 f"{directory}: source {label!r} has other records than when this run was begun, so {files} must have "
                 "changed; put its files back, or name another directory"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,43 +11,25 @@ import numpy as np
 
 from calibudget.records import Record, SourceFile
 from calibudget.sources.duplicates import Resolved, resolve_duplicates
-from calibudget.sources.index import Skips
+from calibudget.sources.index import Tally
 from calibudget.sources.readers import Readers
 from calibudget.sources.scan import scan_sources
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.table import ROW
-from calibudget.tasks.answers import AnswerSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceRead:
-    """One source as read, whole.
+    """One source as read, whole: what was found in its pass, the records that stay, in the order of files and rows."""
 
-    Attributes:
-        label: the source's label.
-        answer: how its answers are parsed and compared.
-        records: the records that stay, in the order of files and rows.
-        files: every file read, bound by its bytes; for a hub data set its name and the digest of its rows.
-        read: rows found.
-        filtered: rows that the `where` filter left out.
-        skipped: rows that `on_error: skip` left out.
-        skips: those, by the reason.
-        duplicates: records removed because an equal one stays (or renamed, under `keep`).
-        columns_not_used: fields that rows had and nothing used, sorted.
-        files_not_read: names of files that lie beside those that were read.
-    """
-
-    label: str
-    answer: AnswerSpec
+    source: Resolved
     records: tuple[Record, ...]
-    files: tuple[SourceFile, ...]
-    read: int
-    filtered: int
-    skipped: int
-    skips: Mapping[str, Skips]
-    duplicates: int
-    columns_not_used: tuple[str, ...] = ()
-    files_not_read: tuple[str, ...] = ()
+    tally: Tally
+
+    @property
+    def files(self) -> tuple[SourceFile, ...]:
+        """Every file read, bound by its bytes; for a hub data set its name and the digest of its rows."""
+        return self.source.scan.files
 
 
 def read_source(spec: SourceSpec, data_dir: Path, *, readers: Readers | None = None) -> SourceRead:
@@ -62,19 +44,7 @@ def read_source(spec: SourceSpec, data_dir: Path, *, readers: Readers | None = N
     scan = source.scan
     rows = np.concatenate([np.empty(0, dtype=ROW), *source.parts()])
     rows = rows[np.lexsort((rows["at"], rows["file"]))]
-    return SourceRead(
-        label=spec.label,
-        answer=spec.answers,
-        records=tuple(scan.records(rows)),
-        files=scan.files,
-        read=scan.tally.read,
-        filtered=scan.tally.filtered,
-        skipped=scan.tally.skipped,
-        skips=scan.tally.skips,
-        duplicates=source.duplicates,
-        columns_not_used=tuple(scan.tally.columns_not_used),
-        files_not_read=scan.files_not_read,
-    )
+    return SourceRead(source=source, records=tuple(scan.records(rows)), tally=scan.tally)
 
 
 def open_source(spec: SourceSpec, data_dir: Path, *, selection_seed: int, readers: Readers | None = None) -> Resolved:
