@@ -3,7 +3,7 @@
     python benchmarks/data.py [--records 2000000] [--folder DIR] [--runs 3] [--peers] [--only WORD ...]
 
 Makes JSON lines of the given number of records once, then times each job in a process of its own, all jobs in turn, as
-often as --runs says, and prints medians: the kernel alone (parse, normalise, identify), the pass, the pass with the
+often as --runs says, and prints medians: naming alone (parse, normalise, identify), the pass, the pass with the
 split, and all that with 10,000 records drawn, without a cache and with one that is filled; --only picks jobs by words
 of their names. With --peers, HF datasets
 (cold and warm), polars and DuckDB sample 10,000 rows of the same file at random, which needs no identity of any record;
@@ -51,16 +51,14 @@ picked = split.candidates[:10_000]
 assert len(picked) == 10_000
 """
 )
-KERNEL = """
-from calibudget.sources.identity import digests
-from calibudget.sources.lines import parse_row
-count = 0
-with open({path!r}, "rb") as handle:
-    for line in handle:
-        row = parse_row(line, 100)
-        digests(row["instruction"], row["output"])
-        count += 1
-assert count == {records}
+NAMING = """
+from pathlib import Path
+from calibudget.sources.index import Tally, name_rows
+from calibudget.sources.inputs import inputs_of
+from calibudget.sources.spec import SourceSpec
+spec = SourceSpec(label="s", path={name!r})
+(given,), _ = inputs_of(spec, Path({folder!r}))
+assert sum(map(len, name_rows(spec, given, Tally()))) == {records}
 """
 OVERLAP = """
 from pathlib import Path
@@ -75,7 +73,7 @@ found = inspect_sources(splits, specs).sources["two.jsonl"].prompts.candidates["
 assert found == {shared}, found
 """
 JOBS = {
-    "parse, normalise, sha256 (twice)": KERNEL,
+    "naming: parse, normalise, sha256 (twice)": NAMING,
     "the pass": PASS,
     "the pass and the split": SPLIT,
     "the pass, the split and 10,000 records": SELECT,

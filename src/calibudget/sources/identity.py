@@ -64,9 +64,11 @@ def normal_instructions(texts: Sequence[str]) -> list[str]:
     codes = np.frombuffer(".".join(plain).encode("ascii"), dtype=np.uint8)
     is_odd = codes < ord(" ")
     is_odd[1:] |= (codes[1:] == ord(" ")) & (codes[:-1] == ord(" "))
-    ends = np.cumsum(np.fromiter(map(len, plain), dtype=np.int64, count=len(plain)) + 1)
-    for number in np.unique(np.searchsorted(ends, np.flatnonzero(is_odd), side="right")).tolist():
-        found[number] = normal_instruction(texts[number])
+    odd = np.flatnonzero(is_odd)
+    if len(odd):
+        ends = np.cumsum(np.fromiter(map(len, plain), dtype=np.int64, count=len(plain)) + 1)
+        for number in np.unique(np.searchsorted(ends, odd, side="right")).tolist():
+            found[number] = normal_instruction(texts[number])
     return found
 
 

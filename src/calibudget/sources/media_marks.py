@@ -56,7 +56,7 @@ _PIECES: Final = ("mage", "mg", "deo", "aud", "speech", "sound", "|>", "__>")
 
 def may_hold_media(text: str) -> bool:
     """Whether a text holds what no mark of media lacks: a fiftieth of the time of looking for one."""
-    if "<" not in text and "[" not in text and "data:image/" not in text:
+    if "<" not in text and "[" not in text and ("/" not in text or "data:image/" not in text):
         return False
     folded = text.casefold()
     return any(piece in folded for piece in _PIECES)
