@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibudget.errors import DataError, InputError
-from calibudget.keys import digest_keys, order_keys
+from calibudget.keys import canonical_pairs, digest_keys, order_keys
 from calibudget.sources import lines, media_marks
 from calibudget.sources.index import Tally, column, name_rows
 from calibudget.sources.inputs import inputs_of
@@ -54,6 +54,13 @@ def test_keys_of_many_digests_are_those_of_each(names: list[bytes], seed: int, l
     digests = [hashlib.sha256(name).digest() for name in names]
     one = order_keys("selection", seed, label)
     assert digest_keys("selection", seed, label)(b"".join(digests)) == b"".join(one(own.hex()) for own in digests)
+
+
+@given(st.lists(st.tuples(*[st.sampled_from(['a"],[', '"],["', "],[", '"', "\\", "", "b"]) | st.text('"],[\\a')] * 2)))
+def test_pairs_written_together_are_those_written_apart(pairs: list[tuple[str, str]]) -> None:
+    """Texts that hold what parts pairs, whole or in parts, among them."""
+    expected = [json.dumps(pair, separators=(",", ":")).encode() for pair in pairs]
+    assert canonical_pairs(*zip(*pairs, strict=True)) == expected if pairs else canonical_pairs([], []) == []
 
 
 #: Texts that the normal form, the canonical form, the parser or the look for media must not get wrong.
