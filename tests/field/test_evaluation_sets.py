@@ -11,6 +11,7 @@ import datasets
 import pytest
 
 from calibudget.errors import DataError, RecipeError
+from calibudget.evaluation.benchmarks import own_benchmark
 from calibudget.pipeline.own_tasks import own_source
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
@@ -153,3 +154,9 @@ def test_an_evaluation_set_of_several_splits_names_one(tmp_path: Path) -> None:
     ).save_to_disk(tmp_path / "saved")
     with pytest.raises(DataError, match=r"saved has the splits \['train', 'test'\], and which one to measure on"):
         find_files(own_source("mine", "saved"), tmp_path)
+
+
+def test_columns_that_a_task_of_ones_own_does_not_use_are_told(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(json.dumps({"prompt": "q", "completion": "a", "topic": "x"}))
+    with pytest.warns(UserWarning, match=r"^task 'mine': columns not used: topic$"):
+        assert len(own_benchmark(own_source("mine", "t.jsonl"), tmp_path).items) == 1

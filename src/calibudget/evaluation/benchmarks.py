@@ -6,6 +6,7 @@ Items whose prompt a training set holds: reported with their ids, since their sc
 from __future__ import annotations
 
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -258,12 +259,18 @@ def _source(task: Task, data_dir: Path | None, path: str | None) -> SourceSpec:
 
 
 def own_benchmark(source: SourceSpec, data_dir: Path | None) -> Benchmark:
-    """A task of the user's own, its records read as those of a source."""
+    """A task of the user's own, its records read as those of a source.
+
+    Warns:
+        UserWarning: rows have columns that nothing uses.
+    """
     return _from_preset(Task(name=source.label), replace(source, kind="task", duplicates="keep"), data_dir or Path())
 
 
 def _from_preset(task: Task, source: SourceSpec, data_dir: Path) -> Benchmark:
     read = read_source(source, data_dir)
+    if task.name not in TASKS and read.tally.columns_not_used:
+        warnings.warn(f"{source.name}: columns not used: {', '.join(read.tally.columns_not_used)}", stacklevel=2)
     items = tuple(CalibrationItem(record=record, answer=source.answers) for record in read.records)
     return Benchmark(task=task, items=items, files=read.files, left_out=0)
 
