@@ -72,6 +72,16 @@ def test_a_truncated_file_is_refused_with_the_line_it_broke_at(tmp_path: Path, e
             read(tmp_path, f"r.jsonl.{ending}", on_error=on_error)
 
 
+def test_the_line_that_a_file_broke_at_follows_the_last_one_read(tmp_path: Path) -> None:
+    found: list[object] = []
+    path = tmp_path / "r.jsonl.gz"
+    path.write_bytes(COMPRESS["gz"](MANY * 20)[:-1000])
+    with pytest.raises(DataError, match="cut short") as refused:
+        found += read_rows(path, path.name)  # those before the error stay in the list
+    assert len(found) > 2000
+    assert f":{len(found) + 1}:" in str(refused.value)
+
+
 def test_what_is_not_compressed_as_its_name_says_is_refused(tmp_path: Path) -> None:
     for name, message in {
         "r.jsonl.zst": ":1: can't be read: ZSTD",

@@ -189,6 +189,7 @@ def read_json_lines(
                 values = _loaded(lines, longest)
                 block = _block(places, values, lines, nesting) if values else None
                 if block is not None:
+                    at = places[-1]
                     yield block
                     continue
                 for at, line, value in zip(places, lines, values or repeat(None), strict=False):
