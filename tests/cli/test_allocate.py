@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ def plan_of(outcome: Any) -> Any:
     return ALLOCATION.parse(json.loads(outcome.out), "stdout")
 
 
-def test_the_files_of_a_run_in_tokens_give_its_allocation_again(calibudget: Callable[..., Any], token_run: Any) -> None:
+def test_the_files_of_a_run_in_tokens_give_its_allocation_again(calibudget: Any, token_run: Any) -> None:
     directory = token_run.directory
     arguments = [directory / "statistics.json", "--splits", directory / "splits.parquet", "--unit", "tokens"]
     arguments += ["--budget", 400, "--floor", 60, "--groups", GROUPS]
@@ -62,7 +61,7 @@ def test_the_files_of_a_run_in_tokens_give_its_allocation_again(calibudget: Call
     assert all(sum(quotas.values()) == 400 for quotas in compared["quotas"].values())
 
 
-def test_groups_written_out_and_in_files_say_the_same(calibudget: Callable[..., Any], tmp_path: Path) -> None:
+def test_groups_written_out_and_in_files_say_the_same(calibudget: Any, tmp_path: Path) -> None:
     (tmp_path / "groups.yaml").write_text(
         "x:\n  sources: [a]\n  cap: 10% of pool\ny: {sources: [b, c], floor: 30% of budget}\n"
     )
@@ -83,7 +82,7 @@ def test_groups_written_out_and_in_files_say_the_same(calibudget: Callable[..., 
     assert "group x: 100 (floor 0, cap 100)" in shown
 
 
-def test_a_floor_that_the_policy_does_not_know_is_told(calibudget: Callable[..., Any]) -> None:
+def test_a_floor_that_the_policy_does_not_know_is_told(calibudget: Any) -> None:
     outcome = calibudget("allocate", *SIZES, "--budget", 30, "--floor", 10, "--policy", "equal", "--json")
     assert "the policy 'equal' knows no floor: it isn't used, and counts as 0" in " ".join(outcome.err.split())
     assert json.loads(outcome.out)["floor"] == 0
@@ -105,14 +104,14 @@ def test_a_floor_that_the_policy_does_not_know_is_told(calibudget: Callable[...,
         ([*SIZES, "--groups", "x.yaml"], "x.yaml: no such file; --groups takes a file, or a mapping written out"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_told(calibudget: Callable[..., Any], token_run: Any, arguments: Any, message: str) -> None:
+def test_what_is_wrong_is_told(calibudget: Any, token_run: Any, arguments: Any, message: str) -> None:
     given = [argument.format(run=token_run.directory) for argument in arguments]
     outcome = calibudget("allocate", "--budget", 100, "--policy", "equal", *given)
     assert outcome.code == 2
     assert message in outcome.err
 
 
-def test_splits_without_counts_tell_no_tokens(calibudget: Callable[..., Any], tmp_path: Path, token_run: Any) -> None:
+def test_splits_without_counts_tell_no_tokens(calibudget: Any, tmp_path: Path, token_run: Any) -> None:
     recipe = load_recipe(token_run.directory.parent / "recipe.yaml", ["budget=40", "floor=5", "groups=null"])
     run(recipe, tmp_path / "run")
     arguments = ["--splits", tmp_path / "run" / "splits.parquet", "--budget", 40, "--policy", "pooled"]
@@ -123,7 +122,7 @@ def test_splits_without_counts_tell_no_tokens(calibudget: Callable[..., Any], tm
     assert sum(examples.quotas.values()) == 40
 
 
-def test_integers_that_json_cant_hold_are_named_and_told_in_a_table(calibudget: Callable[..., Any]) -> None:
+def test_integers_that_json_cant_hold_are_named_and_told_in_a_table(calibudget: Any) -> None:
     arguments = ["allocate", "--policy", "equal", "--budget", 10, "--sizes", f"a=5 b={10**30}"]
     refused = calibudget(*arguments, "--json")
     assert refused.code == 2
@@ -132,7 +131,7 @@ def test_integers_that_json_cant_hold_are_named_and_told_in_a_table(calibudget: 
     assert f"{10**30:,}" in calibudget(*arguments).out
 
 
-def test_a_token_budget_below_the_shortest_example_is_refused(calibudget: Callable[..., Any], token_run: Any) -> None:
+def test_a_token_budget_below_the_shortest_example_is_refused(calibudget: Any, token_run: Any) -> None:
     files = ["--splits", token_run.directory / "splits.parquet", "--unit", "tokens", "--policy", "floor-sqrt"]
     refused = calibudget("allocate", *files, "--budget", 3)
     assert refused.code == 2
@@ -146,7 +145,7 @@ def test_a_token_budget_below_the_shortest_example_is_refused(calibudget: Callab
     assert sum(grid["points"][1]["quotas"].values()) == 400
 
 
-def test_labels_follow_their_option(calibudget: Callable[..., Any], tmp_path: Path) -> None:
+def test_labels_follow_their_option(calibudget: Any, tmp_path: Path) -> None:
     """`--sizes a=1 b=2` as people write it; what isn't label=value, or is a file, belongs to no option before it."""
     sizes = ["--sizes", "a=50", "b=70", "--caps", "b=3"]
     outcome = calibudget("allocate", *sizes, "--policy", "equal", "--budget", 9, "--json")
@@ -160,7 +159,7 @@ def test_labels_follow_their_option(calibudget: Callable[..., Any], tmp_path: Pa
     assert "scores become statistics first: `calibudget statistics x=1.jsonl" in refused.err
 
 
-def test_a_run_directory_says_statistics_budget_and_floor(calibudget: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_run_directory_says_statistics_budget_and_floor(calibudget: Any, tmp_path: Path) -> None:
     for label in "ab":
         rows = ({"prompt": f"{label} {n}?", "completion": "true" if n % 3 else "false"} for n in range(90))
         (tmp_path / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,7 @@ def recipe(tmp_path: Path) -> Any:
     return tmp_path / "recipe.yaml"
 
 
-def test_statistics_and_allocate_from_scores_made_elsewhere(calibudget: Callable[..., Any], tmp_path: Path) -> None:
+def test_statistics_and_allocate_from_scores_made_elsewhere(calibudget: Any, tmp_path: Path) -> None:
     scores = tmp_path / "scores.jsonl"
     rows = [{"source": source, "nll": 1 + n / 50, "correct": n % 3 == 0} for source in "ab" for n in range(40)]
     scores.write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -64,9 +63,7 @@ def test_statistics_and_allocate_from_scores_made_elsewhere(calibudget: Callable
     assert all(sum(row.values()) == 60 for row in quotas.values())
 
 
-def test_run_verify_select_and_score_belong_together(
-    calibudget: Callable[..., Any], recipe: Any, tmp_path: Path
-) -> None:
+def test_run_verify_select_and_score_belong_together(calibudget: Any, recipe: Any, tmp_path: Path) -> None:
     ran = calibudget("run", recipe, "--output-dir", tmp_path / "run", "--json")
     assert ran.code == 0, ran.err
     told = json.loads(ran.out)
@@ -84,7 +81,7 @@ def test_run_verify_select_and_score_belong_together(
 
 
 def test_a_run_shows_what_its_sources_share_and_ends_with_2_where_that_is_refused(
-    calibudget: Callable[..., Any], recipe: Any, tmp_path: Path
+    calibudget: Any, recipe: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "exam.jsonl").write_text('{"prompt": "A 3?", "completion": "no"}\n')
     exam = "hygiene.evaluation={exam: {path: exam.jsonl, answer: none}}"
@@ -102,7 +99,7 @@ def test_a_run_shows_what_its_sources_share_and_ends_with_2_where_that_is_refuse
     assert not (tmp_path / "refused").exists()
 
 
-def test_verify_exits_with_1_and_names_the_file(calibudget: Callable[..., Any], recipe: Any, tmp_path: Path) -> None:
+def test_verify_exits_with_1_and_names_the_file(calibudget: Any, recipe: Any, tmp_path: Path) -> None:
     calibudget("run", recipe, "--output-dir", tmp_path / "run")
     allocation = tmp_path / "run" / "allocation.json"
     allocation.write_bytes(allocation.read_bytes().replace(b'"budget":12', b'"budget":13'))
@@ -111,7 +108,7 @@ def test_verify_exits_with_1_and_names_the_file(calibudget: Callable[..., Any], 
     assert "allocation.json" in outcome.out
 
 
-def test_a_dry_run_counts_and_writes_nothing(calibudget: Callable[..., Any], recipe: Any, tmp_path: Path) -> None:
+def test_a_dry_run_counts_and_writes_nothing(calibudget: Any, recipe: Any, tmp_path: Path) -> None:
     outcome = calibudget("run", recipe, "--output-dir", tmp_path / "run", "--dry-run", "--json")
     assert outcome.code == 0, outcome.err
     told = json.loads(outcome.out)
@@ -122,7 +119,7 @@ def test_a_dry_run_counts_and_writes_nothing(calibudget: Callable[..., Any], rec
     assert not (tmp_path / "run").exists()
 
 
-def test_init_writes_a_recipe_that_loads(calibudget: Callable[..., Any], recipe: Any, tmp_path: Path) -> None:
+def test_init_writes_a_recipe_that_loads(calibudget: Any, recipe: Any, tmp_path: Path) -> None:
     (tmp_path / "c.test.jsonl").write_text('{"prompt": "held out", "completion": "x"}\n')
     (tmp_path / "a.test.jsonl").write_text('{"prompt": "A 3?", "completion": "x"}\n')
     written = tmp_path / "drafted.yaml"
@@ -159,16 +156,14 @@ def test_init_writes_a_recipe_that_loads(calibudget: Callable[..., Any], recipe:
         (["frobnicate"], "frobnicate"),
     ],
 )
-def test_wrong_input_exits_with_2_and_says_what(
-    calibudget: Callable[..., Any], recipe: Any, arguments: Any, message: str
-) -> None:
+def test_wrong_input_exits_with_2_and_says_what(calibudget: Any, recipe: Any, arguments: Any, message: str) -> None:
     outcome = calibudget(*(argument.format(recipe=recipe) for argument in arguments))
     assert outcome.code == 2
     assert message in outcome.err
     assert "Traceback" not in outcome.err
 
 
-def test_a_bug_exits_with_4(calibudget: Callable[..., Any], recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bug_exits_with_4(calibudget: Any, recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(*_arguments: object, **_options: object) -> None:
         raise RuntimeError("broken")
 
@@ -210,7 +205,7 @@ def test_allocate_loads_neither_recipes_nor_what_reads_data() -> None:
     assert not re.search(r" (yaml|pyarrow|calibudget\.(recipe|sources|lm))\n", loaded)
 
 
-def test_every_command_has_help(calibudget: Callable[..., Any]) -> None:
+def test_every_command_has_help(calibudget: Any) -> None:
     for one in chain.from_iterable(_COMMANDS.values()):
         command = getattr(one, "__name__", None) or one.info.name
         assert "Usage" in calibudget(command, "--help").out

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +30,7 @@ def recipe(tmp_path: Path, tiny_directory: Path) -> Any:
     ],
 )
 def test_what_cant_be_ends_with_exit_code_2(
-    tmp_path: Path, recipe: Any, calibudget: Callable[..., Any], arguments: Any, words: str
+    tmp_path: Path, recipe: Any, calibudget: Any, arguments: Any, words: str
 ) -> None:
     outcome = calibudget("influence", recipe, *arguments, "--output-dir", tmp_path / "influence")
     assert outcome.code == 2
@@ -40,7 +39,7 @@ def test_what_cant_be_ends_with_exit_code_2(
 
 
 def test_a_dry_run_counts_and_begins_nothing(
-    tmp_path: Path, recipe: Any, calibudget: Callable[..., Any], tiny_directory: Path
+    tmp_path: Path, recipe: Any, calibudget: Any, tiny_directory: Path
 ) -> None:
     output = tmp_path / "influence"
     shown = calibudget("influence", recipe, "--dry-run", "--warm-up-share", "0.3", "--output-dir", output, "--json")

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -39,7 +38,7 @@ LOAD = "calibudget.recipe.load.load_recipe"
     ],
 )
 def test_an_interrupted_command_names_what_goes_on(
-    calibudget: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, arguments: Any, where: Any, words: Any, stop: Any
+    calibudget: Any, monkeypatch: pytest.MonkeyPatch, arguments: Any, where: Any, words: Any, stop: Any
 ) -> None:
     def stopped(*_arguments: Any, **_options: Any) -> None:
         raise stop
@@ -96,9 +95,7 @@ def test_a_signal_after_the_work_changes_nothing(sent: str) -> None:
     assert "Usage" in done.stdout
 
 
-def test_a_second_signal_takes_neither_the_line_nor_the_code(
-    calibudget: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_signal_takes_neither_the_line_nor_the_code(calibudget: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def stopped(*_arguments: Any, **_options: Any) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
@@ -113,7 +110,7 @@ def test_a_second_signal_takes_neither_the_line_nor_the_code(
 
 
 def test_a_signal_in_a_finalizer_stops_the_command_all_the_same(
-    calibudget: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    calibudget: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Dying:
         def __del__(self) -> None:

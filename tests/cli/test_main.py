@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import pytest
 from calibudget.cli.main import app
 
 
-def test_help_lists_every_command_once_by_purpose_in_whole_sentences(calibudget: Callable[..., Any]) -> None:
+def test_help_lists_every_command_once_by_purpose_in_whole_sentences(calibudget: Any) -> None:
     told = calibudget("--help")
     assert told.code == 0
     assert max(map(len, told.out.splitlines())) <= 80
@@ -48,9 +47,7 @@ def test_a_shell_completes_the_name_of_a_command() -> None:
         ("allocate statistics.json --budget 5 --budget 5", "--budget"),
     ],
 )
-def test_an_option_of_one_value_given_twice_is_refused_by_name(
-    calibudget: Callable[..., Any], words: str, option: str
-) -> None:
+def test_an_option_of_one_value_given_twice_is_refused_by_name(calibudget: Any, words: str, option: str) -> None:
     told = calibudget(*words.split())
     assert told.code == 2
     assert told.err == f"calibudget: {option} is given twice; it takes one value\n"

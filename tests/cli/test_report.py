@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +32,7 @@ def run_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run(load_recipe(root / "recipe.yaml"), root / "run").directory
 
 
-def test_explain_tells_the_lines_of_one_quota(run_dir: Path, calibudget: Callable[..., Any]) -> None:
+def test_explain_tells_the_lines_of_one_quota(run_dir: Path, calibudget: Any) -> None:
     told = calibudget("explain", run_dir, "plain")
     quota = json.loads((run_dir / "allocation.json").read_text())["sources"]["plain"]["quota"]
     assert told.code == 0
@@ -46,7 +45,7 @@ def test_explain_tells_the_lines_of_one_quota(run_dir: Path, calibudget: Callabl
     assert document["steps"][-1] == {"name": "quota", "formula": f"10 + {quota - 10}", "value": quota}
 
 
-def test_a_directory_of_neither_kind_is_refused(calibudget: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_directory_of_neither_kind_is_refused(calibudget: Any, tmp_path: Path) -> None:
     told = calibudget("report", tmp_path)
     assert told.code == 2
     assert "is no run directory (no recipe.resolved.yaml) and no study's (no frozen.json)" in told.err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,7 @@ ASKED = ("--budget", 600, "--floor", 50)
 
 
 @pytest.mark.slow
-def test_the_audit_is_that_of_the_allocations_themselves(
-    calibudget: Callable[..., Any], splits: Any, tmp_path: Path
-) -> None:
+def test_the_audit_is_that_of_the_allocations_themselves(calibudget: Any, splits: Any, tmp_path: Path) -> None:
     told = json.loads(calibudget("stability", *splits, *SIZES, *ASKED, "--json").out)
     assert told["splits"] == 3
     assert set(told["policies"]) == {"calibudget", "need", "need-availability", "need-reliability", "val-error-floor"}
@@ -59,7 +56,7 @@ def test_the_audit_is_that_of_the_allocations_themselves(
     ],
 )
 def test_what_can_t_be_compared_is_refused(
-    calibudget: Callable[..., Any], splits: Any, count: int, arguments: Any, message: str
+    calibudget: Any, splits: Any, count: int, arguments: Any, message: str
 ) -> None:
     outcome = calibudget("stability", *splits[:count], *arguments)
     assert outcome.code == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -35,7 +34,7 @@ def attach(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> A
 
 
 @pytest.mark.parametrize("more", [(), ("--compare",)])
-def test_what_a_terminal_would_act_on_is_written_out(calibudget: Callable[..., Any], more: Any) -> None:
+def test_what_a_terminal_would_act_on_is_written_out(calibudget: Any, more: Any) -> None:
     sizes = "a\x1b[31m=10 b\u202e=20"
     outcome = calibudget("allocate", "--sizes", sizes, "--policy", "equal", "--budget", 6, *more)
     assert outcome.code == 0
@@ -44,9 +43,7 @@ def test_what_a_terminal_would_act_on_is_written_out(calibudget: Callable[..., A
 
 
 @pytest.mark.parametrize("more", [(), ("--compare",)])
-def test_labels_and_numbers_are_never_cut_nor_read_as_markup(
-    calibudget: Callable[..., Any], attach: Any, more: Any
-) -> None:
+def test_labels_and_numbers_are_never_cut_nor_read_as_markup(calibudget: Any, attach: Any, more: Any) -> None:
     attach()
     outcome = calibudget(*ALLOCATE, *more)
     assert (outcome.code, outcome.err) == (0, "")
@@ -86,7 +83,7 @@ def test_a_line_is_printed_as_it_is(capsys: pytest.CaptureFixture[str], attach: 
 
 @pytest.mark.parametrize("command", ["allocate", "compare", "whatif"])
 def test_of_a_thousand_sources_a_terminal_shows_both_ends_and_a_pipe_all(
-    calibudget: Callable[..., Any], capsys: pytest.CaptureFixture[str], attach: Any, command: str
+    calibudget: Any, capsys: pytest.CaptureFixture[str], attach: Any, command: str
 ) -> None:
     sizes = {f"s{n:03d}": 1000 + 37 * (n * 7 % 1000) for n in range(1000)}
     stdout = attach()

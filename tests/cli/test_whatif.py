@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ SIZES = (
 
 
 @pytest.fixture
-def statistics(tmp_path: Path, calibudget: Callable[..., Any]) -> Any:
+def statistics(tmp_path: Path, calibudget: Any) -> Any:
     """A statistics.json of two sources, b harder than a."""
     rows = [
         {"source": label, "nll": nll + n % 5 / 10, "correct": n % wrong > 0}
@@ -32,7 +31,7 @@ def statistics(tmp_path: Path, calibudget: Callable[..., Any]) -> Any:
     return tmp_path / "statistics.json"
 
 
-def test_the_paper_s_two_floors_side_by_side(calibudget: Callable[..., Any]) -> None:
+def test_the_paper_s_two_floors_side_by_side(calibudget: Any) -> None:
     """Paper 3.4, floor sensitivity: f = 950 leaves a residual of 2,400 where 1,150 leaves 931."""
     arguments = ["whatif", "--sizes", SIZES, "--budget", 10000, "--floor", "1150,950", "--policy", "floor-sqrt"]
     points = json.loads(calibudget(*arguments, "--json").out)["points"]
@@ -43,9 +42,7 @@ def test_the_paper_s_two_floors_side_by_side(calibudget: Callable[..., Any]) -> 
     assert "2,400" in shown
 
 
-def test_every_combination_is_a_point_and_options_repeat_or_list(
-    calibudget: Callable[..., Any], statistics: Any
-) -> None:
+def test_every_combination_is_a_point_and_options_repeat_or_list(calibudget: Any, statistics: Any) -> None:
     outcome = calibudget(
         "whatif", statistics, "--budget", "100,200", "--floor", 10, "--floor", "20% of budget",
         "--need-exponent", "0,1,2", "--json",
@@ -61,7 +58,7 @@ def test_every_combination_is_a_point_and_options_repeat_or_list(
     assert hard[0] < hard[-1]
 
 
-def test_a_point_of_the_grid_equals_the_allocation(calibudget: Callable[..., Any], statistics: Any) -> None:
+def test_a_point_of_the_grid_equals_the_allocation(calibudget: Any, statistics: Any) -> None:
     arguments = [statistics, "--budget", 300, "--floor", 20, "--reliability-exponent", 2, "--json"]
     point = json.loads(calibudget("whatif", *arguments).out)["points"][0]
     plan = json.loads(calibudget("allocate", *arguments).out)
@@ -79,7 +76,7 @@ def test_a_point_of_the_grid_equals_the_allocation(calibudget: Callable[..., Any
         (["--budget", "10", "--sizes", "a=3"], "one of the two"),
     ],
 )
-def test_bad_grids_are_refused(calibudget: Callable[..., Any], statistics: Any, arguments: Any, message: str) -> None:
+def test_bad_grids_are_refused(calibudget: Any, statistics: Any, arguments: Any, message: str) -> None:
     outcome = calibudget("whatif", statistics, *arguments)
     assert outcome.code == 2
     assert message in outcome.err

@@ -60,7 +60,7 @@ def evaluates(recipe: Recipe, output: Path) -> None:
 
 @pytest.mark.parametrize("work", [runs, scores, influences, evaluates])
 def test_an_output_that_cant_be_made_is_told_at_once(
-    recipe_of: Callable[..., Any], tiny_directory: Path, tmp_path: Path, no_reading: Any, work: Any
+    recipe_of: Any, tiny_directory: Path, tmp_path: Path, no_reading: Any, work: Any
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
     recipe = recipe_of(tiny_directory)
@@ -72,16 +72,14 @@ def test_an_output_that_cant_be_made_is_told_at_once(
 
 @pytest.mark.parametrize("work", [runs, evaluates])
 def test_an_output_in_use_is_told_at_once(
-    recipe_of: Callable[..., Any], tiny_directory: Path, tmp_path: Path, no_reading: Any, work: Any
+    recipe_of: Any, tiny_directory: Path, tmp_path: Path, no_reading: Any, work: Any
 ) -> None:
     (tmp_path / "out").mkdir()
     with directory_lock(tmp_path / "out"), pytest.raises(ArtefactError, match="in use"):
         work(recipe_of(tiny_directory), tmp_path / "out")
 
 
-def test_work_in_use_is_told_at_once(
-    recipe_of: Callable[..., Any], tiny_directory: Path, tmp_path: Path, no_reading: Any
-) -> None:
+def test_work_in_use_is_told_at_once(recipe_of: Any, tiny_directory: Path, tmp_path: Path, no_reading: Any) -> None:
     folder = "scores.parquet.work"
     (tmp_path / folder).mkdir()
     recipe = recipe_of(tiny_directory)
@@ -130,7 +128,7 @@ FAULTS = {
     ("work", "fault"), [*((runs, fault) for fault in FAULTS), (scores, torn), (influences, torn), (evaluates, torn)]
 )
 def test_a_model_that_cant_be_loaded_is_told_before_anything_is_read(
-    recipe_of: Callable[..., Any], tiny_directory: Path, tmp_path: Path, no_reading: Any, work: Any, fault: Any
+    recipe_of: Any, tiny_directory: Path, tmp_path: Path, no_reading: Any, work: Any, fault: Any
 ) -> None:
     model = shutil.copytree(tiny_directory, tmp_path / "model")
     fault(model)
@@ -144,7 +142,7 @@ def test_a_model_that_cant_be_loaded_is_told_before_anything_is_read(
 
 
 def test_an_adapter_that_is_none_is_told_before_anything_is_read(
-    recipe_of: Callable[..., Any], tiny_directory: Path, tmp_path: Path, no_reading: Any
+    recipe_of: Any, tiny_directory: Path, tmp_path: Path, no_reading: Any
 ) -> None:
     (tmp_path / "adapter").mkdir()
     (tmp_path / "adapter" / "adapter_config.json").write_text("{}")
@@ -156,7 +154,7 @@ def test_an_adapter_that_is_none_is_told_before_anything_is_read(
 
 
 def test_scores_made_elsewhere_are_opened_before_anything_is_read(
-    recipe_of: Callable[..., Any], tmp_path: Path, no_reading: Any
+    recipe_of: Any, tmp_path: Path, no_reading: Any
 ) -> None:
     (tmp_path / "scores.jsonl").write_text("{")
     for missing in ("scores.jsonl", "nowhere.parquet"):
@@ -166,9 +164,7 @@ def test_scores_made_elsewhere_are_opened_before_anything_is_read(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_selection_needs_a_place_before_it_reads(
-    recipe_of: Callable[..., Any], tmp_path: Path, no_reading: Any
-) -> None:
+def test_a_selection_needs_a_place_before_it_reads(recipe_of: Any, tmp_path: Path, no_reading: Any) -> None:
     allocation = tmp_path / "allocation.json"
     run_dir = tmp_path / "file" / "run"
     (tmp_path / "file").write_bytes(b"")
@@ -177,7 +173,7 @@ def test_a_selection_needs_a_place_before_it_reads(
 
 
 def test_training_asks_for_its_place_before_a_model_is_loaded(
-    recipe_of: Callable[..., Any], tiny_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe_of: Any, tiny_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run(recipe_of(tiny_directory), tmp_path / "run")
     (tmp_path / "file").write_bytes(b"")

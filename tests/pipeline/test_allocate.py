@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ def make(tmp_path: Path) -> Any:
     return write
 
 
-def test_the_companion_s_data_and_the_sources_are_budgeted_jointly(make: Callable[..., Any], tmp_path: Path) -> None:
+def test_the_companion_s_data_and_the_sources_are_budgeted_jointly(make: Any, tmp_path: Path) -> None:
     result = run(load_recipe(make(GROUPS)), tmp_path / "run")
     assert result.plan.quotas == {"boolq": 23, "gsm8k": 15, "piqa": 22}
     assert result.plan.groups == {
@@ -58,7 +57,7 @@ def test_the_companion_s_data_and_the_sources_are_budgeted_jointly(make: Callabl
     assert without.plan.quotas == {"boolq": 20, "gsm8k": 20, "piqa": 20}
 
 
-def test_shares_say_of_what_and_become_whole_units(make: Callable[..., Any], tmp_path: Path) -> None:
+def test_shares_say_of_what_and_become_whole_units(make: Any, tmp_path: Path) -> None:
     more = "floor: {gsm8k: 55% of pool, default: 10% of budget}\ncaps: {piqa: 20% of budget, boolq: 17}\n"
     run(load_recipe(make(more), ["policy=floor-sqrt"]), tmp_path / "run")
     plan = ALLOCATION.read(tmp_path / "run" / "allocation.json")
@@ -67,9 +66,7 @@ def test_shares_say_of_what_and_become_whole_units(make: Callable[..., Any], tmp
     assert verify(tmp_path / "run").differences == ()
 
 
-def test_groups_that_can_t_be_met_are_refused_before_anything_is_written(
-    make: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_groups_that_can_t_be_met_are_refused_before_anything_is_written(make: Any, tmp_path: Path) -> None:
     recipe = load_recipe(make(GROUPS.replace("cap: 25% of budget", "floor: 50")))
     with pytest.raises(AllocationError, match="the floor of group 'mathematics' is 50, but its members hold only 40"):
         run(recipe, tmp_path / "run")
@@ -79,7 +76,7 @@ def test_groups_that_can_t_be_met_are_refused_before_anything_is_written(
 
 
 @pytest.mark.parametrize("unit", ["budget=30", "budget={tokens: 120}"])
-def test_bounds_of_groups_and_shares_count_all_rounds(make: Callable[..., Any], tmp_path: Path, unit: str) -> None:
+def test_bounds_of_groups_and_shares_count_all_rounds(make: Any, tmp_path: Path, unit: str) -> None:
     path = make(GROUPS + "floor: 5% of budget\n")
     run(load_recipe(path, [unit, "policy=floor-sqrt"]), tmp_path / "first")
     first = ALLOCATION.read(tmp_path / "first" / "allocation.json")
@@ -95,7 +92,7 @@ def test_bounds_of_groups_and_shares_count_all_rounds(make: Callable[..., Any], 
     assert set(second.floors.values()) == {0}  # type: ignore[union-attr]
 
 
-def test_a_warm_up_spends_the_sources_own_floors(make: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_warm_up_spends_the_sources_own_floors(make: Any, tmp_path: Path) -> None:
     path = make(GROUPS.replace("cap: 25% of budget", "floor: 30") + "floor: 8\n")
     warm_up = run(load_recipe(path, ["policy=floor-sqrt", "groups=null", "budget=24"]), tmp_path / "warm-up")
     assert set(warm_up.plan.quotas.values()) == {8}

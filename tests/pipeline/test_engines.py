@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,7 @@ from tests.conftest import bytes_in
 
 
 @pytest.fixture
-def recipe_with(make_recipe: Callable[..., Any], tiny_directory: Path) -> Any:
+def recipe_with(make_recipe: Any, tiny_directory: Path) -> Any:
     """A function from overrides to the recipe, with the tiny model."""
     path = make_recipe()
     own = ["engine=local", f"model={json.dumps(str(tiny_directory))}", "calibration.device=cpu"]
@@ -32,9 +31,7 @@ def stop(stage: Any, done: Any, total: Any) -> None:
 
 
 @pytest.mark.slow
-def test_another_machine_or_other_workers_halfway_give_the_same_directory(
-    recipe_with: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_another_machine_or_other_workers_halfway_give_the_same_directory(recipe_with: Any, tmp_path: Path) -> None:
     run(recipe_with(), tmp_path / "whole")
     expected = bytes_in(tmp_path / "whole")
     assert len(expected) == 10
@@ -52,7 +49,7 @@ def test_another_machine_or_other_workers_halfway_give_the_same_directory(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_leftovers")
-def test_a_cluster_gives_the_same_directory(recipe_with: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_cluster_gives_the_same_directory(recipe_with: Any, tmp_path: Path) -> None:
     run(recipe_with(), tmp_path / "local")
     run(recipe_with("engine=ray", "workers=2"), tmp_path / "ray")
     assert bytes_in(tmp_path / "ray") == bytes_in(tmp_path / "local")
@@ -61,7 +58,7 @@ def test_a_cluster_gives_the_same_directory(recipe_with: Callable[..., Any], tmp
 @pytest.mark.slow
 @pytest.mark.usefixtures("ray_leftovers")
 def test_whoever_reads_and_whatever_was_kept_the_directory_is_the_same(
-    make_recipe: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = make_recipe()
     run(load_recipe(path, ["cache=false"]), tmp_path / "plain")
@@ -76,7 +73,7 @@ def test_whoever_reads_and_whatever_was_kept_the_directory_is_the_same(
 
 @pytest.mark.slow
 def test_another_budget_asks_the_model_nothing_again_and_other_settings_do(
-    recipe_with: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    recipe_with: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = f"cache={json.dumps(str(tmp_path / 'kept'))}"
     run(recipe_with(kept), tmp_path / "first")
@@ -105,7 +102,7 @@ def test_another_budget_asks_the_model_nothing_again_and_other_settings_do(
     assert bytes_in(tmp_path / "damaged") == expected
 
 
-def test_evidence_says_what_scores_and_not_where(make_recipe: Callable[..., Any]) -> None:
+def test_evidence_says_what_scores_and_not_where(make_recipe: Any) -> None:
     path = make_recipe()
     own = ["model=embedded"]
     here = resolved_yaml(load_recipe(path, [*own, "engine=local"]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +24,7 @@ def manifest(directory: Path) -> Any:
 
 
 @pytest.fixture
-def exam(tmp_path: Path, make_recipe: Callable[..., Any]) -> Any:
+def exam(tmp_path: Path, make_recipe: Any) -> Any:
     """A recipe, and an evaluation set with three prompts of boolq (in another case) and one of piqa."""
     path = make_recipe()
     prompts = [*(f"BOOLQ question {n}?" for n in (4, 9, 11)), "piqa  question 7?", "another?"]
@@ -63,9 +62,7 @@ def test_they_may_be_kept_and_are_told_or_refused_by_their_line(exam: Any, tmp_p
     assert not (tmp_path / "other").exists()
 
 
-def test_a_record_of_two_sources_stays_in_the_first_or_is_refused(
-    make_recipe: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_record_of_two_sources_stays_in_the_first_or_is_refused(make_recipe: Any, tmp_path: Path) -> None:
     recipe = make_recipe()
     twin = (tmp_path / "data" / "boolq.jsonl").read_text().splitlines()[8]
     with (tmp_path / "data" / "piqa.jsonl").open("a") as handle:
@@ -88,7 +85,7 @@ LONG = "please tell me which of the two ways to cook rice without a pot takes le
 
 
 @pytest.fixture
-def meeting(tmp_path: Path, make_recipe: Callable[..., Any]) -> Any:
+def meeting(tmp_path: Path, make_recipe: Any) -> Any:
     """A recipe, and an evaluation set of which boolq's twelfth record and the companion's last hold a long run."""
     path = make_recipe()
     for name in ("boolq", "math"):
@@ -223,7 +220,7 @@ def test_near_duplicates_leave_on_request(meeting: Any, tmp_path: Path) -> None:
     ],
 )
 def test_a_source_that_the_hygiene_bars_whole_says_what_took_it(
-    make_recipe: Callable[..., Any], tmp_path: Path, rules: Any, left: str
+    make_recipe: Any, tmp_path: Path, rules: Any, left: str
 ) -> None:
     if "near" in rules[0]:
         pytest.importorskip("datasketch")
@@ -307,7 +304,7 @@ def test_a_forged_count_is_told_by_the_sources(exam_run: Path, finished_exam: Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("check", ["cross_source", "near_duplicates"])
 def test_a_companion_set_that_copies_a_source_is_told_and_can_be_refused(
-    make_recipe: Callable[..., Any], tmp_path: Path, check: str
+    make_recipe: Any, tmp_path: Path, check: str
 ) -> None:
     if check == "near_duplicates":
         pytest.importorskip("datasketch")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ CONTRACT = ProxyContract(subgroups=("boolq", "piqa"), shards=2)
 
 
 @pytest.fixture
-def recipe_file(tmp_path: Path, make_recipe: Callable[..., Any], tiny_directory: Path) -> Any:
+def recipe_file(tmp_path: Path, make_recipe: Any, tiny_directory: Path) -> Any:
     text = make_recipe().read_text().replace("engine: fake", f"model: {tiny_directory}")
     (tmp_path / "recipe.yaml").write_text(text)
     return tmp_path / "recipe.yaml"

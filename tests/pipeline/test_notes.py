@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -68,7 +67,7 @@ def tied(recipe: Any, pools: Any) -> Any:
     return statistics_of({"a": low, "b": 2.0, "c": 2.0})
 
 
-def test_sources_on_a_boundary_are_named_and_others_not(recipe_of: Callable[..., Any], pools: Any) -> None:
+def test_sources_on_a_boundary_are_named_and_others_not(recipe_of: Any, pools: Any) -> None:
     recipe = recipe_of(101)
     close = tied(recipe, pools)
     plan = plan_recipe(recipe, pools, close)
@@ -80,7 +79,7 @@ def test_sources_on_a_boundary_are_named_and_others_not(recipe_of: Callable[...,
 
 
 @pytest.mark.parametrize("policy", ["calibudget", "need", "need-availability"])
-def test_quotas_of_sources_that_are_not_named_stand(recipe_of: Callable[..., Any], pools: Any, policy: str) -> None:
+def test_quotas_of_sources_that_are_not_named_stand(recipe_of: Any, pools: Any, policy: str) -> None:
     """No random change within the tolerance moves them; some move others, else this would show nothing."""
     recipe, random, moved = recipe_of(400, policy), np.random.default_rng(7), 0
     for _ in range(12):
@@ -105,7 +104,7 @@ def test_quotas_of_sources_that_are_not_named_stand(recipe_of: Callable[..., Any
 
 @pytest.mark.slow
 def test_split_batches_give_equal_quotas_and_say_so(
-    make_recipe: Callable[..., Any], tiny_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_recipe: Any, tiny_directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A device that takes two records at once, against one that takes all: float32 NLLs agree to 1e-5."""
     import torch

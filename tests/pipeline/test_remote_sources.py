@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -28,7 +27,7 @@ def urls(recipe: Path, bucket: Any) -> Any:
 
 @pytest.mark.slow
 def test_a_run_from_a_store_selects_what_the_local_run_selects(
-    tmp_path: Path, make_recipe: Callable[..., Any], s3_bucket: Any
+    tmp_path: Path, make_recipe: Any, s3_bucket: Any
 ) -> None:
     recipe = make_recipe()
     local = run(load_recipe(recipe), tmp_path / "local")
@@ -46,7 +45,7 @@ def test_a_run_from_a_store_selects_what_the_local_run_selects(
 
 @pytest.mark.slow
 def test_a_store_that_is_gone_ends_the_run_with_code_2_and_nothing_written(
-    tmp_path: Path, make_recipe: Callable[..., Any], s3_bucket: Any, s3_endpoint: Any
+    tmp_path: Path, make_recipe: Any, s3_bucket: Any, s3_endpoint: Any
 ) -> None:
     recipe = load_recipe(urls(make_recipe(), s3_bucket))
     with closing(socket.create_server(("127.0.0.1", 0))) as unused:
@@ -58,7 +57,7 @@ def test_a_store_that_is_gone_ends_the_run_with_code_2_and_nothing_written(
     assert [path.name for path in (tmp_path / "run").glob("*") if not path.name.startswith(".")] == []
 
 
-def test_credentials_in_a_recipe_are_refused_and_not_repeated(make_recipe: Callable[..., Any]) -> None:
+def test_credentials_in_a_recipe_are_refused_and_not_repeated(make_recipe: Any) -> None:
     recipe = make_recipe()
     recipe.write_text(recipe.read_text().replace("path: piqa", "path: s3://key:a-secret@rows/piqa"))
     with pytest.raises(RecipeError, match=r"sources\.piqa\.path.*: holds a credential") as caught:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ from calibudget.store.manifest import MANIFEST
 from tests.pipeline.conftest import rows_of
 
 
-def test_a_budget_above_the_pools_is_met_by_repeats_that_say_so(
-    make_recipe: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_budget_above_the_pools_is_met_by_repeats_that_say_so(make_recipe: Any, tmp_path: Path) -> None:
     path = make_recipe(policy="equal", order="source")
     with pytest.raises(AllocationError, match="max_repeats"):
         run(load_recipe(path, ["budget=100"]), tmp_path / "refused")
@@ -45,16 +42,14 @@ def test_a_budget_above_the_pools_is_met_by_repeats_that_say_so(
         ({"policy": "proportional"}, "{tokens: 900}", 100),
     ],
 )
-def test_runs_with_repeats_hold(
-    make_recipe: Callable[..., Any], tmp_path: Path, options: Any, budget: str, count: int
-) -> None:
+def test_runs_with_repeats_hold(make_recipe: Any, tmp_path: Path, options: Any, budget: str, count: int) -> None:
     result = run(load_recipe(make_recipe(**options), [f"budget={budget}", "max_repeats=2"]), tmp_path / "run")
     assert result.count == count
     assert result.tokens is None or 891 < result.tokens <= 900
     assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
 
 
-def test_a_repeat_without_its_mark_is_found(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_repeat_without_its_mark_is_found(make_recipe: Any, tmp_path: Path) -> None:
     run(load_recipe(make_recipe(policy="equal"), ["budget=100", "max_repeats=2"]), tmp_path / "run")
     text = (tmp_path / "run" / "train.jsonl").read_text()
     (tmp_path / "run" / "train.jsonl").write_text(text.replace("#r2", "#r3", 1))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from tests.conftest import bytes_in
 
 @pytest.mark.slow
 def test_sources_are_read_once_for_one_split_and_anew_for_another(
-    make_recipe: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    make_recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from calibudget.pipeline import prepare
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from copy import deepcopy
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from tests.pipeline.conftest import forge, picks
 
 
 @pytest.fixture
-def play(make_recipe: Callable[..., Any], tmp_path: Path) -> Any:
+def play(make_recipe: Any, tmp_path: Path) -> Any:
     """Runs one round after others: a name, the names of the rounds before, overrides; returns its result."""
 
     def round_(name: Any, *before: Any, overrides: Any = (), **options: Any) -> Any:
@@ -39,9 +38,7 @@ def play(make_recipe: Callable[..., Any], tmp_path: Path) -> Any:
     "overrides",
     [["policy=equal"], pytest.param(["policy=weights", "weights={boolq: 1, piqa: 2}"], marks=pytest.mark.slow)],
 )
-def test_two_rounds_of_b_hold_the_examples_of_one_round_of_2b(
-    play: Callable[..., Any], tmp_path: Path, overrides: Any
-) -> None:
+def test_two_rounds_of_b_hold_the_examples_of_one_round_of_2b(play: Any, tmp_path: Path, overrides: Any) -> None:
     # hiyouga/LlamaFactory #10672: two rounds: new rows, same quotas, both replayable.
     overrides = [*overrides, "floor=0"]
     first = play("first", overrides=[*overrides, "budget=12"])
@@ -55,7 +52,7 @@ def test_two_rounds_of_b_hold_the_examples_of_one_round_of_2b(
     assert again.manifest_sha256 == second.manifest_sha256
 
 
-def test_a_later_round_counts_the_floors_that_were_spent(play: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_later_round_counts_the_floors_that_were_spent(play: Any, tmp_path: Path) -> None:
     play("first", overrides=["floor=8", "budget=20"])
     second = play("second", "first", overrides=["floor=15", "budget=20"])
     spent = {
@@ -72,9 +69,7 @@ def test_a_later_round_counts_the_floors_that_were_spent(play: Callable[..., Any
 
 
 @pytest.mark.parametrize("before", [["second"], pytest.param(["first", "second"], marks=pytest.mark.slow)])
-def test_the_ledger_of_the_last_round_holds_the_earlier_ones(
-    play: Callable[..., Any], tmp_path: Path, before: Any
-) -> None:
+def test_the_ledger_of_the_last_round_holds_the_earlier_ones(play: Any, tmp_path: Path, before: Any) -> None:
     play("first")
     play("second", "first", overrides=["budget=10"])
     play("third", *before, overrides=["budget=9"])
@@ -88,7 +83,7 @@ def test_the_ledger_of_the_last_round_holds_the_earlier_ones(
 
 
 @pytest.mark.slow
-def test_calibration_records_are_used_again_whatever_the_seed(play: Callable[..., Any], tmp_path: Path) -> None:
+def test_calibration_records_are_used_again_whatever_the_seed(play: Any, tmp_path: Path) -> None:
     play("first")
     play("second", "first", overrides=["budget=10", "split_seed=7", "calibration.per_source=3"])
     first, second = (read_splits(tmp_path / name / "splits.parquet").sources for name in ("first", "second"))
@@ -98,9 +93,7 @@ def test_calibration_records_are_used_again_whatever_the_seed(play: Callable[...
 
 
 @pytest.mark.slow
-def test_fresh_calibration_records_are_neither_trained_on_nor_held_out_before(
-    play: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_fresh_calibration_records_are_neither_trained_on_nor_held_out_before(play: Any, tmp_path: Path) -> None:
     play("first")
     play("second", "first", overrides=["budget=10", "rounds.calibration=fresh"])
     play("third", "second", overrides=["budget=5"])
@@ -118,7 +111,7 @@ def test_fresh_calibration_records_are_neither_trained_on_nor_held_out_before(
 
 
 @pytest.mark.slow
-def test_a_warm_up_without_scores_holds_out_nothing_that_it_trains_on(play: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_warm_up_without_scores_holds_out_nothing_that_it_trains_on(play: Any, tmp_path: Path) -> None:
     play("warm-up", overrides=["policy=floor-sqrt", "calibration=none"])
     play("rest", "warm-up", overrides=["budget=16"])
     splits = read_splits(tmp_path / "rest" / "splits.parquet").sources
@@ -128,7 +121,7 @@ def test_a_warm_up_without_scores_holds_out_nothing_that_it_trains_on(play: Call
 
 
 @pytest.mark.slow
-def test_rounds_of_tokens_and_of_repeats_hold(play: Callable[..., Any], tmp_path: Path) -> None:
+def test_rounds_of_tokens_and_of_repeats_hold(play: Any, tmp_path: Path) -> None:
     tokens = ["budget={tokens: 150}", "policy=equal"]
     play("first", overrides=tokens)
     second = play("second", "first", overrides=tokens)
@@ -143,7 +136,7 @@ def test_rounds_of_tokens_and_of_repeats_hold(play: Callable[..., Any], tmp_path
 
 
 @pytest.mark.slow
-def test_earlier_rounds_must_be_finished_and_whole_and_of_one_unit(play: Callable[..., Any], tmp_path: Path) -> None:
+def test_earlier_rounds_must_be_finished_and_whole_and_of_one_unit(play: Any, tmp_path: Path) -> None:
     with pytest.raises(ArtefactError, match="no such run directory"):
         play("second", "first")
     play("first")
@@ -161,7 +154,7 @@ def test_earlier_rounds_must_be_finished_and_whole_and_of_one_unit(play: Callabl
 
 
 @pytest.mark.slow
-def test_a_calibration_record_that_is_gone_is_refused(play: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_calibration_record_that_is_gone_is_refused(play: Any, tmp_path: Path) -> None:
     play("first")
     held_out = read_splits(tmp_path / "first" / "splits.parquet").sources["boolq"].calibration
     file = tmp_path / "data" / "boolq.jsonl"
@@ -187,7 +180,7 @@ FORGERIES: list[tuple[Any, str, str]] = [
 
 
 def test_a_forged_ledger_and_an_example_of_an_earlier_round_are_found(
-    play: Callable[..., Any], tmp_path: Path, subtests: pytest.Subtests
+    play: Any, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
     play("first")
     play("second", "first", overrides=["budget=20", "floor=20"])
@@ -209,9 +202,7 @@ def test_a_forged_ledger_and_an_example_of_an_earlier_round_are_found(
 
 
 @pytest.mark.slow
-def test_a_round_begun_after_other_rounds_isn_t_resumed(
-    play: Callable[..., Any], make_recipe: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_round_begun_after_other_rounds_isn_t_resumed(play: Any, make_recipe: Any, tmp_path: Path) -> None:
     play("first")
     play("second", "first", overrides=["budget=10"])
     (tmp_path / "second" / "SHA256SUMS.tsv").unlink()
@@ -222,7 +213,7 @@ def test_a_round_begun_after_other_rounds_isn_t_resumed(
         run(recipe, tmp_path / "second", resume=True)
 
 
-def test_paths_of_one_machine_stay_out_of_the_evidence(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
+def test_paths_of_one_machine_stay_out_of_the_evidence(make_recipe: Any, tmp_path: Path) -> None:
     options = [f"rounds.previous=[{tmp_path / 'first'}]", f"calibration.adapter={tmp_path / 'tuned' / 'adapter'}"]
     recipe = load_recipe(make_recipe(), options)
     assert recipe.previous_rounds == (tmp_path / "first",)

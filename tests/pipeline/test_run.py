@@ -28,9 +28,7 @@ from tests.conftest import bytes_in
 from tests.pipeline.conftest import rows_of
 
 
-def test_a_run_selects_exactly_the_budget_and_joins_the_companion(
-    make_recipe: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_run_selects_exactly_the_budget_and_joins_the_companion(make_recipe: Any, tmp_path: Path) -> None:
     result = run(load_recipe(make_recipe()), tmp_path / "run")
     selected = [row for row in rows_of(tmp_path / "run") if row["role"] == "source"]
     companion = [row for row in rows_of(tmp_path / "run") if row["role"] == "companion"]
@@ -46,7 +44,7 @@ def test_a_run_selects_exactly_the_budget_and_joins_the_companion(
     assert all(row["original"]["meta"]["n"] > 2**60 for row in selected if row["original"]["meta"]["n"] % 2)
 
 
-def test_two_runs_and_shuffled_input_files_give_the_same_bytes(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
+def test_two_runs_and_shuffled_input_files_give_the_same_bytes(make_recipe: Any, tmp_path: Path) -> None:
     recipe = make_recipe()
     run(load_recipe(recipe), tmp_path / "first")
     run(load_recipe(recipe), tmp_path / "second")
@@ -69,7 +67,7 @@ def test_two_runs_and_shuffled_input_files_give_the_same_bytes(make_recipe: Call
         assert first[name] == third[name], name
 
 
-def test_scores_of_another_split_are_refused(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
+def test_scores_of_another_split_are_refused(make_recipe: Any, tmp_path: Path) -> None:
     score(load_recipe(make_recipe()), output=tmp_path / "scores.parquet")
     with pytest.raises(ArtefactError, match="lacks 10 of 10"):
         run(load_recipe(make_recipe(), ["split_seed=5"]), tmp_path / "run", scores=tmp_path / "scores.parquet")
@@ -104,7 +102,7 @@ def test_scores_of_another_split_are_refused(make_recipe: Callable[..., Any], tm
     ],
 )
 def test_what_can_t_be_met_is_refused_and_leaves_nothing(
-    make_recipe: Callable[..., Any], tmp_path: Path, override: str, error: Any, message: str
+    make_recipe: Any, tmp_path: Path, override: str, error: Any, message: str
 ) -> None:
     with pytest.raises(error, match=message):
         run(load_recipe(make_recipe(), [override]), tmp_path / "run")
@@ -114,7 +112,7 @@ def test_what_can_t_be_met_is_refused_and_leaves_nothing(
 @pytest.mark.parametrize(
     "line", ["{broken", '{"output": "true"}', '{"instruction": "a", "output": "no label"}', "[1, 2]"]
 )
-def test_a_bad_line_is_named_and_can_be_skipped(make_recipe: Callable[..., Any], tmp_path: Path, line: str) -> None:
+def test_a_bad_line_is_named_and_can_be_skipped(make_recipe: Any, tmp_path: Path, line: str) -> None:
     recipe = make_recipe()
     file = tmp_path / "data" / "boolq.jsonl"
     first, *rest = file.read_text().splitlines()
@@ -127,9 +125,7 @@ def test_a_bad_line_is_named_and_can_be_skipped(make_recipe: Callable[..., Any],
     assert manifest["sources"]["boolq"]["skipped"] == 1
 
 
-def test_a_nan_score_is_refused_by_name(
-    make_recipe: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_nan_score_is_refused_by_name(make_recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from calibudget.scoring.fake import FakeScorer
 
     honest = FakeScorer.measure
@@ -147,9 +143,7 @@ def test_a_nan_score_is_refused_by_name(
     assert run(load_recipe(make_recipe()), tmp_path / "run", resume=True).count == 24
 
 
-def test_a_directory_of_other_things_or_another_recipe_is_refused(
-    make_recipe: Callable[..., Any], tmp_path: Path
-) -> None:
+def test_a_directory_of_other_things_or_another_recipe_is_refused(make_recipe: Any, tmp_path: Path) -> None:
     recipe = make_recipe()
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "diary.txt").write_text("mine")
@@ -164,7 +158,7 @@ def test_a_directory_of_other_things_or_another_recipe_is_refused(
     assert (tmp_path / "full" / "diary.txt").read_text() == "mine"
 
 
-def test_a_directory_in_use_is_refused(make_recipe: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_directory_in_use_is_refused(make_recipe: Any, tmp_path: Path) -> None:
     from calibudget.store.files import directory_lock
 
     (tmp_path / "run").mkdir()
@@ -175,7 +169,7 @@ def test_a_directory_in_use_is_refused(make_recipe: Callable[..., Any], tmp_path
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_exits_with_3_and_resumes_to_the_same_bytes(
-    make_recipe: Callable[..., Any], tmp_path: Path, stop: Any
+    make_recipe: Any, tmp_path: Path, stop: Any
 ) -> None:
     recipe = make_recipe()
     run(load_recipe(recipe), tmp_path / "whole")

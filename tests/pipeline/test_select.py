@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from tests.conftest import bytes_in
 
 
 @pytest.fixture
-def draw(tmp_path: Path, finished: Path, make_recipe: Callable[..., Any]) -> Any:
+def draw(tmp_path: Path, finished: Path, make_recipe: Any) -> Any:
     """Draws into a directory under the allocation of a finished run."""
     given = shutil.copy(finished / "run" / "allocation.json", tmp_path / "given.json")
     recipe = load_recipe(make_recipe())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ CONTRACT = ProxyContract(subgroups=("boolq", "piqa"), shards=2)
 
 
 @pytest.fixture
-def splits(tmp_path: Path, make_recipe: Callable[..., Any], finished: Path) -> Any:
+def splits(tmp_path: Path, make_recipe: Any, finished: Path) -> Any:
     """The splits of the recipe that `make_recipe` writes; they don't depend on its selector."""
     make_recipe()
     return read_splits(finished / "run" / "splits.parquet")
@@ -79,12 +78,12 @@ def best(splits: Any, label: Any, count: Any) -> Any:
     return set(sorted(splits.sources[label].candidates, key=worth)[-count:])
 
 
-def made(tmp_path: Path, make_recipe: Callable[..., Any], selector: Any) -> Any:
+def made(tmp_path: Path, make_recipe: Any, selector: Any) -> Any:
     return run(load_recipe(make_recipe(more=f"selector: {selector}\n")), tmp_path / "run")
 
 
 def test_uniform_says_nothing_new_and_picks_what_it_always_did(
-    tmp_path: Path, make_recipe: Callable[..., Any], finished: Path
+    tmp_path: Path, make_recipe: Any, finished: Path
 ) -> None:
     made(tmp_path, make_recipe, "uniform")
     for name in ("selection.json", "train.jsonl", "manifest.json"):
@@ -99,7 +98,7 @@ def test_uniform_says_nothing_new_and_picks_what_it_always_did(
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_a_file_of_scores_takes_the_best_of_each_source(
-    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any, form: str
+    tmp_path: Path, make_recipe: Any, splits: Any, form: str
 ) -> None:
     rows = [(label, one, worth(one)) for label, one in candidates(splits)]
     file = tmp_path / f"scores.{form}"
@@ -121,7 +120,7 @@ def test_a_file_of_scores_takes_the_best_of_each_source(
     assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
 
 
-def test_a_column_of_the_data_is_made_again_from_the_data(tmp_path: Path, make_recipe: Callable[..., Any]) -> None:
+def test_a_column_of_the_data_is_made_again_from_the_data(tmp_path: Path, make_recipe: Any) -> None:
     make_recipe()
     data = tmp_path / "data"
     for name in ("boolq", "piqa"):
@@ -140,9 +139,7 @@ def test_a_column_of_the_data_is_made_again_from_the_data(tmp_path: Path, make_r
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", ["characters", "tokens"])
-def test_a_band_of_lengths_is_made_again_from_the_data(
-    tmp_path: Path, make_recipe: Callable[..., Any], unit: str
-) -> None:
+def test_a_band_of_lengths_is_made_again_from_the_data(tmp_path: Path, make_recipe: Any, unit: str) -> None:
     lengths = "[28, 30]" if unit == "characters" else "[6, 6]"  # "the correct answer is true" has 26 characters
     with pytest.raises(InputError, match=r"the selector quality has 0 of \d+ candidates"):
         made(tmp_path, make_recipe, f"{{quality: {{length: {lengths.replace('6', '3')}, unit: {unit}}}}}")
@@ -154,7 +151,7 @@ def test_a_band_of_lengths_is_made_again_from_the_data(
 
 
 def test_influence_is_bound_to_the_pool_and_mixed_inside_each_quota(
-    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any, finished: Path
+    tmp_path: Path, make_recipe: Any, splits: Any, finished: Path
 ) -> None:
     write_influence(tmp_path, finished / "run")
     made(
@@ -173,9 +170,7 @@ def test_influence_is_bound_to_the_pool_and_mixed_inside_each_quota(
 
 
 @pytest.mark.slow
-def test_a_token_budget_is_spent_in_the_selectors_order(
-    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any
-) -> None:
+def test_a_token_budget_is_spent_in_the_selectors_order(tmp_path: Path, make_recipe: Any, splits: Any) -> None:
     write_scores(tmp_path / "s.jsonl", [(label, one, worth(one)) for label, one in candidates(splits)])
     text = make_recipe(more="selector: {scores: s.jsonl}\n").read_text()
     (tmp_path / "recipe.yaml").write_text(text.replace("budget: 24", "budget: {tokens: 200}"))
@@ -187,9 +182,7 @@ def test_a_token_budget_is_spent_in_the_selectors_order(
 
 
 @pytest.mark.slow
-def test_a_later_round_goes_on_after_a_selected_one(
-    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any
-) -> None:
+def test_a_later_round_goes_on_after_a_selected_one(tmp_path: Path, make_recipe: Any, splits: Any) -> None:
     write_scores(tmp_path / "s.jsonl", [(label, one, worth(one)) for label, one in candidates(splits)])
     made(tmp_path, make_recipe, "{scores: s.jsonl}")
     again = make_recipe(more="selector: {scores: {file: s.jsonl, others: ignore}}\nrounds: {previous: run}\n")
@@ -200,7 +193,7 @@ def test_a_later_round_goes_on_after_a_selected_one(
     assert verify(tmp_path / "second").differences == ()
 
 
-def test_forged_selectors_are_found(tmp_path: Path, make_recipe: Callable[..., Any], splits: Any) -> None:
+def test_forged_selectors_are_found(tmp_path: Path, make_recipe: Any, splits: Any) -> None:
     write_scores(tmp_path / "s.jsonl", [(label, one, worth(one)) for label, one in candidates(splits)])
     made(tmp_path, make_recipe, "{scores: s.jsonl}")
     directory = tmp_path / "run"
@@ -227,15 +220,13 @@ def test_forged_selectors_are_found(tmp_path: Path, make_recipe: Callable[..., A
     assert ("selection.json", "details.parameters.file.sha256") in found
 
 
-def refused(tmp_path: Path, make_recipe: Callable[..., Any], selector: Any, error: Any, words: Any) -> None:
+def refused(tmp_path: Path, make_recipe: Any, selector: Any, error: Any, words: Any) -> None:
     with pytest.raises(error, match=words):
         made(tmp_path, make_recipe, selector)
     assert not (tmp_path / "run" / "SHA256SUMS.tsv").exists()
 
 
-def test_scores_of_another_pool_are_refused_by_line(
-    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any
-) -> None:
+def test_scores_of_another_pool_are_refused_by_line(tmp_path: Path, make_recipe: Any, splits: Any) -> None:
     rows = [(label, one, worth(one)) for label, one in candidates(splits)]
     write_scores(tmp_path / "s.jsonl", [*rows, ("piqa", "f" * 64, 1.0)])
     words = rf"s.jsonl:{len(rows) + 1}: '{'f' * 64}' is no candidate of piqa; score this pool"
@@ -251,7 +242,7 @@ def test_scores_of_another_pool_are_refused_by_line(
 
 
 def test_influence_of_another_pool_or_contract_is_refused(
-    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any, finished: Path
+    tmp_path: Path, make_recipe: Any, splits: Any, finished: Path
 ) -> None:
     write_influence(tmp_path, finished / "run")
     text = make_recipe(more="selector: {influence: {file: influence.jsonl, shards: 2}}\nsplit_seed: 7\n").read_text()
@@ -268,7 +259,7 @@ def test_influence_of_another_pool_or_contract_is_refused(
 
 
 def test_a_file_without_a_score_for_each_candidate_is_refused_by_line(
-    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any
+    tmp_path: Path, make_recipe: Any, splits: Any
 ) -> None:
     rows, file = [(label, one, worth(one)) for label, one in candidates(splits)], tmp_path / "s.jsonl"
     for bad in ('"high"', "NaN", "true", "null"):
@@ -285,9 +276,7 @@ def test_a_file_without_a_score_for_each_candidate_is_refused_by_line(
     refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, "s.jsonl")
 
 
-def test_a_column_that_no_row_has_is_refused_with_the_nearest_names(
-    tmp_path: Path, make_recipe: Callable[..., Any]
-) -> None:
+def test_a_column_that_no_row_has_is_refused_with_the_nearest_names(tmp_path: Path, make_recipe: Any) -> None:
     words = "no row has the column 'outputs' to select by; did you mean 'output'"
     refused(tmp_path, make_recipe, "{scores: {column: outputs}}", DataError, words)
 
@@ -310,15 +299,13 @@ def test_a_column_that_no_row_has_is_refused_with_the_nearest_names(
         ("{luck: 1}", "unknown field"),
     ],
 )
-def test_selectors_that_mean_nothing_are_refused_by_line(
-    make_recipe: Callable[..., Any], selector: str, words: str
-) -> None:
+def test_selectors_that_mean_nothing_are_refused_by_line(make_recipe: Any, selector: str, words: str) -> None:
     with pytest.raises(RecipeError, match=words):
         load_recipe(make_recipe(more=f"selector: {selector}\n"))
 
 
 def test_bands_of_perplexities_that_an_earlier_version_resolved_as_none_are_left_out(
-    make_recipe: Callable[..., Any],
+    make_recipe: Any,
 ) -> None:
     earlier = "{quality: {length: [1, 2], unit: words, perplexity: null, perplexities: null}}"
     quality = load_recipe(make_recipe(more=f"selector: {earlier}\n")).selector.quality
@@ -328,7 +315,7 @@ def test_bands_of_perplexities_that_an_earlier_version_resolved_as_none_are_left
 
 @pytest.mark.slow
 def test_paths_of_the_command_line_start_there_and_absolute_ones_leave_no_trace(
-    tmp_path: Path, make_recipe: Callable[..., Any], splits: Any, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, make_recipe: Any, splits: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "elsewhere").mkdir()
     write_scores(tmp_path / "elsewhere" / "s.jsonl", [(label, one, worth(one)) for label, one in candidates(splits)])

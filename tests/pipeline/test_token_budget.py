@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +51,7 @@ def make(tmp_path: Path) -> Any:
     return write
 
 
-def test_even_tokens_of_long_and_short_examples(make: Callable[..., Any], tmp_path: Path) -> None:
+def test_even_tokens_of_long_and_short_examples(make: Any, tmp_path: Path) -> None:
     # axolotl-ai-cloud/axolotl #1508: A 10x100 tokens, B 100x10, 1,000 tokens even -> 500/500.
     result = run(load_recipe(make(a=[100] * 10, b=[10] * 100)), tmp_path / "run")
     assert result.plan.unit == "tokens"
@@ -72,7 +71,7 @@ def test_even_tokens_of_long_and_short_examples(make: Callable[..., Any], tmp_pa
     assert manifest.sources["a"].pool_size == 10
 
 
-def test_records_longer_than_their_quota_leave_and_are_counted(make: Callable[..., Any], tmp_path: Path) -> None:
+def test_records_longer_than_their_quota_leave_and_are_counted(make: Any, tmp_path: Path) -> None:
     result = run(load_recipe(make(a=[700, *[20] * 40], b=[10] * 100)), tmp_path / "run")
     # At first both get 500 tokens: the 700 leaves, and 800 in a and 1,000 in b stay.
     assert result.plan.sources["a"].pool_size == 800
@@ -85,13 +84,13 @@ def test_records_longer_than_their_quota_leave_and_are_counted(make: Callable[..
     assert "tokens: counted again" in verification.checked
 
 
-def test_what_left_for_its_length_is_told_when_the_rest_is_too_small(make: Callable[..., Any], tmp_path: Path) -> None:
+def test_what_left_for_its_length_is_told_when_the_rest_is_too_small(make: Any, tmp_path: Path) -> None:
     recipe = load_recipe(make(a=[600, 600], b=[10] * 60))
     with pytest.raises(AllocationError, match=r"had left .a: longer than 500 tokens.*all pools together"):
         run(recipe, tmp_path / "run")
 
 
-def test_a_budget_below_the_shortest_example_is_refused_with_numbers(make: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_budget_below_the_shortest_example_is_refused_with_numbers(make: Any, tmp_path: Path) -> None:
     recipe = load_recipe(make(a=[30, 40], b=[20, 50]), ["budget.tokens=19"])
     with pytest.raises(AllocationError, match=r"budget of 19 tokens is below the shortest .* has 20 .b, record"):
         run(recipe, tmp_path / "run")
@@ -99,7 +98,7 @@ def test_a_budget_below_the_shortest_example_is_refused_with_numbers(make: Calla
 
 
 @pytest.mark.parametrize("policy", ["proportional", "pooled", "floor-sqrt"])
-def test_every_policy_ends_within_one_example(make: Callable[..., Any], tmp_path: Path, policy: str) -> None:
+def test_every_policy_ends_within_one_example(make: Any, tmp_path: Path, policy: str) -> None:
     lengths: dict[str, Any] = {"a": [7 + i % 50 for i in range(60)], "b": [3 + i % 9 for i in range(200)]}
     result = run(load_recipe(make("floor: 200\n", **lengths), [f"policy={policy}"]), tmp_path / "run")
     assert sum(result.plan.quotas.values()) == 1000
@@ -110,7 +109,7 @@ def test_every_policy_ends_within_one_example(make: Callable[..., Any], tmp_path
     assert verify(tmp_path / "run").differences == ()
 
 
-def test_scores_and_a_token_budget_go_together(make: Callable[..., Any], tmp_path: Path) -> None:
+def test_scores_and_a_token_budget_go_together(make: Any, tmp_path: Path) -> None:
     recipe = load_recipe(
         make("error: nll\n", a=[9] * 60, b=[4 + i % 7 for i in range(80)]),
         ["policy=calibudget", "calibration={per_source: 5, resamples: 4}", "budget.tokens=300", "floor=60"],
@@ -121,7 +120,7 @@ def test_scores_and_a_token_budget_go_together(make: Callable[..., Any], tmp_pat
     assert verify(tmp_path / "run", data_dir=tmp_path).differences == ()
 
 
-def test_a_prompt_without_room_is_refused_or_left_uncounted(make: Callable[..., Any], tmp_path: Path) -> None:
+def test_a_prompt_without_room_is_refused_or_left_uncounted(make: Any, tmp_path: Path) -> None:
     path = make(a=[9] * 50, b=[8] * 200)
     with (tmp_path / "a.jsonl").open("a") as file:
         file.write(json.dumps({"prompt": words(30, 1), "completion": "x"}) + "\n")
@@ -135,7 +134,7 @@ def test_a_prompt_without_room_is_refused_or_left_uncounted(make: Callable[..., 
     assert verify(tmp_path / "skipped", data_dir=tmp_path).differences == ()
 
 
-def test_an_allocation_of_tokens_can_be_drawn_again(make: Callable[..., Any], tmp_path: Path) -> None:
+def test_an_allocation_of_tokens_can_be_drawn_again(make: Any, tmp_path: Path) -> None:
     path = make(a=[700, *[20] * 40], b=[10] * 100)
     first = run(load_recipe(path), tmp_path / "run")
     select(load_recipe(path), tmp_path / "run" / "allocation.json", tmp_path / "drawn")
@@ -148,7 +147,7 @@ def test_an_allocation_of_tokens_can_be_drawn_again(make: Callable[..., Any], tm
         select(load_recipe(path), tmp_path / "run" / "allocation.json", tmp_path / "other")
 
 
-def test_settling_ends_on_pools_that_hold_nothing_longer_than_their_quota(make: Callable[..., Any]) -> None:
+def test_settling_ends_on_pools_that_hold_nothing_longer_than_their_quota(make: Any) -> None:
     recipe = load_recipe(make(a=[5], b=[5]), ["policy=proportional", "budget.tokens=60"])
     tokens = {"a": {f"a{i}": 2 * i + 1 for i in range(12)}, "b": {f"b{i}": i + 1 for i in range(12)}}
     pools = Pools(queues={label: list(counts) for label, counts in tokens.items()}, tokens=tokens, selection_seed=1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +77,12 @@ def test_a_run_holds_with_and_without_its_data(run_dir: Path, tmp_path: Path) ->
         pytest.param({"policy": "weights", "more": "weights: {boolq: 1.5, piqa: 0}\n"}, marks=pytest.mark.slow),
     ],
 )
-def test_runs_of_every_kind_hold(tmp_path: Path, make_recipe: Callable[..., Any], options: Any) -> None:
+def test_runs_of_every_kind_hold(tmp_path: Path, make_recipe: Any, options: Any) -> None:
     run(load_recipe(make_recipe(**options)), tmp_path / "run")
     assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
 
 
-def test_forged_tokens_are_found(tmp_path: Path, make_recipe: Callable[..., Any]) -> None:
+def test_forged_tokens_are_found(tmp_path: Path, make_recipe: Any) -> None:
     run(load_recipe(make_recipe(), ["budget={tokens: 200}"]), tmp_path / "whole")
     assert found(tmp_path / "whole") == set()
     for name, path, to in [
@@ -106,7 +105,7 @@ def test_forged_tokens_are_found(tmp_path: Path, make_recipe: Callable[..., Any]
     assert any(name == "splits.parquet" and field.startswith("source piqa: tokens") for name, field in fields)
 
 
-def test_a_run_without_calibration_holds(tmp_path: Path, make_recipe: Callable[..., Any]) -> None:
+def test_a_run_without_calibration_holds(tmp_path: Path, make_recipe: Any) -> None:
     path = make_recipe(policy="equal")
     path.write_text(path.read_text().replace("calibration: {per_source: 5, resamples: 4}", "calibration: none"))
     run(load_recipe(path), tmp_path / "run")
@@ -116,7 +115,7 @@ def test_a_run_without_calibration_holds(tmp_path: Path, make_recipe: Callable[.
 
 
 def test_a_selection_under_a_given_allocation_holds_and_its_forgeries_dont(
-    tmp_path: Path, finished: Path, make_recipe: Callable[..., Any]
+    tmp_path: Path, finished: Path, make_recipe: Any
 ) -> None:
     recipe = load_recipe(make_recipe())
     given = tmp_path / "given.json"

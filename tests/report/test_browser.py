@@ -62,7 +62,7 @@ def report(hostile_run: Path, reported: Page) -> Path:
     return hostile_run / "report.html"
 
 
-def test_no_text_of_the_data_is_run(opened: Callable[..., Any], report: Path) -> None:
+def test_no_text_of_the_data_is_run(opened: Any, report: Path) -> None:
     page = opened(report)
     for details in page.locator("details").all():
         details.evaluate("one => one.open = true")
@@ -83,7 +83,7 @@ def test_a_script_that_got_in_would_not_run(browser: Any, report: Path, tmp_path
         page.close()
 
 
-def test_the_sliders_go_through_the_stored_points_by_keyboard(opened: Callable[..., Any], report: Path) -> None:
+def test_the_sliders_go_through_the_stored_points_by_keyboard(opened: Any, report: Path) -> None:
     page = opened(report)
     grid = json.loads(page.locator("#grid").text_content())
     floors = len(grid["floors"])
@@ -109,7 +109,7 @@ def test_the_sliders_go_through_the_stored_points_by_keyboard(opened: Callable[.
     assert quotas() == [f"{quota:,}" for quota in grid["points"][b * floors + f]["quotas"]]
 
 
-def test_a_thousand_sources_are_sorted_filtered_and_grouped(opened: Callable[..., Any], large_page: Path) -> None:
+def test_a_thousand_sources_are_sorted_filtered_and_grouped(opened: Any, large_page: Path) -> None:
     page = opened(large_page)
     assert page.evaluate("document.documentElement.scrollHeight") < 10_000
 
@@ -143,7 +143,7 @@ def test_the_pictures_of_the_docs_are_made_from_a_report(browser: Any, report: P
         assert len(made) > 20_000
 
 
-def test_a_link_opens_its_source_and_paper_shows_all(opened: Callable[..., Any], report: Path, tmp_path: Path) -> None:
+def test_a_link_opens_its_source_and_paper_shows_all(opened: Any, report: Path, tmp_path: Path) -> None:
     page = opened(report)
     page.locator("#quota-table a").first.click()
     assert page.locator("details.source[open]").count() == 1
@@ -156,7 +156,7 @@ def test_a_link_opens_its_source_and_paper_shows_all(opened: Callable[..., Any],
     assert page.locator(".tools").first.is_hidden()
 
 
-def test_dark_and_light_follow_the_system(opened: Callable[..., Any], report: Path) -> None:
+def test_dark_and_light_follow_the_system(opened: Any, report: Path) -> None:
     colours = [
         opened(report, color_scheme=scheme).evaluate("getComputedStyle(document.body).backgroundColor")
         for scheme in ("light", "dark")
@@ -166,7 +166,7 @@ def test_dark_and_light_follow_the_system(opened: Callable[..., Any], report: Pa
     assert dark < 150
 
 
-def test_a_study_is_read_by_keyboard_and_on_paper(opened: Callable[..., Any], study_page: Path, tmp_path: Path) -> None:
+def test_a_study_is_read_by_keyboard_and_on_paper(opened: Any, study_page: Path, tmp_path: Path) -> None:
     page = opened(study_page)
     assert page.title() == "small - CaliBudget report"
     assert "<script>" in page.locator("header .lead").first.inner_text()
@@ -190,7 +190,7 @@ def test_a_study_is_read_by_keyboard_and_on_paper(opened: Callable[..., Any], st
     [(page, *how) for page in ("run", "study") for how in ((360, "dark"), (1440, "light"))],
 )
 def test_axe_finds_nothing_serious_and_nothing_overflows(
-    opened: Callable[..., Any], request: pytest.FixtureRequest, shown: str, width: int, scheme: str
+    opened: Any, request: pytest.FixtureRequest, shown: str, width: int, scheme: str
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe-core to judge pages with")
     path = request.getfixturevalue("report" if shown == "run" else "study_page")
