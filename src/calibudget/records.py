@@ -105,12 +105,10 @@ class Split:
         calibration: records held out for calibration, ascending under the "calibration" key.
         candidates: records that may be selected, ascending under the "selection" key; its length is pool_size. A pool
             on disk reads them again when they are asked for.
-        read: records read before anything was removed.
+        read: records that the recipe's `where` lets through, before anything was removed.
         duplicates: records removed because an equal one stays (or kept and renamed, under `keep`).
         skipped: records that `on_error: skip` left out.
-        filtered: records that the recipe's `where` left out; `read` doesn't count them.
         barred: records that left because an evaluation set asks their prompt, or another source holds them too.
-        columns_not_used: fields that rows had and nothing used, sorted.
         shared_prompts: candidates that left the pool because a calibration record has the same prompt hash.
         spent: records that earlier rounds used up, as picks or (where this round calibrates anew) for calibration.
         evaluation: records held out for evaluation, ascending under the "evaluation" key.
@@ -125,9 +123,7 @@ class Split:
     skipped: int
     shared_prompts: int
     spent: int = 0
-    filtered: int = 0
     barred: int = 0
-    columns_not_used: tuple[str, ...] = ()
     evaluation: tuple[Record, ...] = ()
     evaluation_twins: int = 0
 

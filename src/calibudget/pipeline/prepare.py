@@ -169,7 +169,7 @@ class Prepared:
         told = []
         for label, split in self.splits.items():
             counts = {
-                ("row", " left out by `where`"): split.filtered,
+                ("row", " left out by `where`"): self.sources[label].scan.tally.filtered,
                 ("candidate", " like an evaluation record left out"): split.evaluation_twins,
                 ("record", " used by earlier rounds"): split.spent,
             }

@@ -167,9 +167,7 @@ class Parting:
             shared_prompts=usable - fresh - len(self._calibrating),
             evaluation_twins=alike - len(self.evaluation),
             spent=out + fresh - alike - len(candidates),
-            filtered=scan.tally.filtered,
             barred=self._barred_count,
-            columns_not_used=tuple(scan.tally.columns_not_used),
         )
 
     @property
