@@ -96,8 +96,6 @@ def test_a_floor_that_the_policy_does_not_know_is_told(calibudget: Any) -> None:
         (["--unit", "tokens", *SIZES, "--splits", "{run}/splits.parquet"], "one of the two"),
         (["--unit", "tokens", "--splits", "{run}/scores.parquet"], "scores.parquet"),
         ([*SIZES, "--splits", "{run}/splits.parquet"], "has other pools than the rest ('"),
-        ([*SIZES, "--groups", "{{x: {{sources: [a]}}}}"], "the groups miss 'b', 'c'"),
-        ([*SIZES, "--groups", "{{x: {{sources: [a, b, c, d]}}}}"], "the groups name unknown sources: 'd'"),
         ([*SIZES, "--groups", "{{x: {{sources: [a]}}, x: {{sources: [b, c]}}}}"], "--groups:1: duplicate key 'x'"),
         ([*SIZES, "--groups", "{{x: {{sources: [a]}}"], "--groups:1: not valid YAML"),
         ([*SIZES, "--groups", "\ud800"], "can't be read as UTF-8 text"),

@@ -24,7 +24,6 @@ def test_a_hand_over_tells_what_is_taught_and_what_starts_it(two_fruits: Path, t
         ("axolotI", [], "did you mean 'axolotl'?"),
         ("trl", ["--push", "me/rows"], "--push belongs to --for huggingface"),
         ("huggingface", ["--push", "me/rows"], "no token is set"),
-        ("megatron", ["--check"], "Megatron has no loader"),
         ("trl", ["--check", "--python", "nowhere/python"], "nowhere/python: can't be run"),
         ("trl", ["rank=0"], "rank"),
         ("torchtune", ["schedule=linear"], "has no schedule 'linear'"),

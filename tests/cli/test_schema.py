@@ -82,8 +82,3 @@ def test_a_fault_of_a_recipe_is_placed(change: dict[str, Any], place: str) -> No
     recipe = {"budget": 3, "floor": "10% of budget", "sources": {"a": {"path": "a.jsonl", "answer": "none"}}}
     assert faults("recipe", recipe) == []
     assert place in faults("recipe", copy.deepcopy(recipe) | change)
-
-
-def test_an_unknown_name_is_refused_with_the_nearest() -> None:
-    refused = CliRunner().invoke(app, ["schema", "recipes"])
-    assert "recipe" in str(refused.exception)

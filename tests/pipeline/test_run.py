@@ -158,14 +158,6 @@ def test_a_directory_of_other_things_or_another_recipe_is_refused(make_recipe: A
     assert (tmp_path / "full" / "diary.txt").read_text() == "mine"
 
 
-def test_a_directory_in_use_is_refused(make_recipe: Any, tmp_path: Path) -> None:
-    from calibudget.store.files import directory_lock
-
-    (tmp_path / "run").mkdir()
-    with directory_lock(tmp_path / "run"), pytest.raises(ArtefactError, match="in use"):
-        run(load_recipe(make_recipe()), tmp_path / "run")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_exits_with_3_and_resumes_to_the_same_bytes(

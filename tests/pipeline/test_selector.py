@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibudget.errors import ArtefactError, DataError, InputError, RecipeError
+from calibudget.errors import ArtefactError, InputError, RecipeError
 from calibudget.pipeline.proxies import merge_proxy_files, read_proxy_pool, write_proxy_file
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
@@ -256,29 +256,6 @@ def test_influence_of_another_pool_or_contract_is_refused(
     other = "{influence: {file: influence.jsonl, shards: 2, subgroups: [piqa, boolq]}}"
     refused(tmp_path, make_recipe, other, ArtefactError, "must be piqa, boolq, in this order")
     made(tmp_path, make_recipe, "{influence: {file: influence.jsonl, shards: 2}}")  # the control
-
-
-def test_a_file_without_a_score_for_each_candidate_is_refused_by_line(
-    tmp_path: Path, make_recipe: Any, splits: Any
-) -> None:
-    rows, file = [(label, one, worth(one)) for label, one in candidates(splits)], tmp_path / "s.jsonl"
-    for bad in ('"high"', "NaN", "true", "null"):
-        write_scores(file, rows)
-        text = file.read_text().splitlines()
-        text[1] = text[1].rpartition(": ")[0] + f": {bad}}}"
-        file.write_text("\n".join(text))
-        refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, "s.jsonl:2")
-    write_scores(file, [*rows, rows[0]])
-    refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, "stands at s.jsonl:1 already")
-    file.write_text("\n")
-    refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, "holds no scores")
-    file.unlink()
-    refused(tmp_path, make_recipe, "{scores: s.jsonl}", ArtefactError, "s.jsonl")
-
-
-def test_a_column_that_no_row_has_is_refused_with_the_nearest_names(tmp_path: Path, make_recipe: Any) -> None:
-    words = "no row has the column 'outputs' to select by; did you mean 'output'"
-    refused(tmp_path, make_recipe, "{scores: {column: outputs}}", DataError, words)
 
 
 @pytest.mark.parametrize(

@@ -90,13 +90,6 @@ def test_what_left_for_its_length_is_told_when_the_rest_is_too_small(make: Any, 
         run(recipe, tmp_path / "run")
 
 
-def test_a_budget_below_the_shortest_example_is_refused_with_numbers(make: Any, tmp_path: Path) -> None:
-    recipe = load_recipe(make(a=[30, 40], b=[20, 50]), ["budget.tokens=19"])
-    with pytest.raises(AllocationError, match=r"budget of 19 tokens is below the shortest .* has 20 .b, record"):
-        run(recipe, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize("policy", ["proportional", "pooled", "floor-sqrt"])
 def test_every_policy_ends_within_one_example(make: Any, tmp_path: Path, policy: str) -> None:
     lengths: dict[str, Any] = {"a": [7 + i % 50 for i in range(60)], "b": [3 + i % 9 for i in range(200)]}
