@@ -54,8 +54,8 @@ def of_groups(**fields: Any) -> Callable[[], object]:
 #: By what is called: the error's type and the words that it has to hold, in this order.
 REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
     # labels
-    (lambda: sorted_labels([1]), InputTypeError, ["numbers of the sources", "mapping by label", "[1]", "list"]),  # type: ignore[arg-type]
-    (lambda: sorted_labels({1: 2}), InputTypeError, ["source's label", "text", "1 (int)"]),  # type: ignore[dict-item]
+    (lambda: sorted_labels([1]), InputTypeError, ["the numbers of the sources", "mapping by label", "[1]", "list"]),  # type: ignore[arg-type]
+    (lambda: sorted_labels({1: 2}), InputTypeError, ["a source's label", "text", "1 (int)"]),  # type: ignore[dict-item]
     (lambda: require_same_labels("ab", {"a": 1, "c": 1, 2: 1}, "X", "Y"), AllocationError,  # type: ignore[dict-item]
      ["X and Y", "'b' is missing from X", "2, 'c' are missing from Y"]),
     (lambda: require_same_labels("ab", 7, "X", "Y"), InputTypeError, ["X must", "7 (int)"]),  # type: ignore[arg-type]

@@ -9,6 +9,7 @@ import pytest
 
 from calibudget.allocation.exact import spread as spreading
 from calibudget.allocation.exact.doubles import LARGEST_BUDGET
+from calibudget.allocation.exact.integers import exact_shares
 from calibudget.allocation.exact.spread import spread, spread_arrays
 from calibudget.errors import AllocationError
 
@@ -85,3 +86,11 @@ def test_what_the_filter_cannot_decide_goes_by_integers() -> None:
 def test_one_wrong_utility_of_many_is_named(wrong: float) -> None:
     with pytest.raises(AllocationError, match=r"^the utility of '0100' must "):
         spread_evenly([1.0] * 100 + [wrong] + [1.0] * 100, 7)
+
+
+@pytest.mark.parametrize("upper", [3, 2**70])
+def test_many_sources_keep_their_upper_bounds(upper: int) -> None:
+    utilities = [1000.0] + [1.0] * 199
+    exact = exact_shares([1000] + [1] * 199, [0] * 200, [upper] * 200, 250).quotas()
+    assert spread_evenly(utilities, 250, upper) == exact
+    assert exact[0] == min(upper, 209)
