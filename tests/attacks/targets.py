@@ -78,7 +78,7 @@ def table_targets() -> list[Target]:
 def artefact_targets(folder: Path) -> list[Target]:
     """Recipes, protocols and what runs, evaluations and studies leave, of the runs in a folder."""
     from calibudget.evaluation.predictions import read_predictions
-    from calibudget.evaluation.results import read_evaluation
+    from calibudget.evaluation.results import EVALUATION
     from calibudget.recipe.load import load_recipe
     from calibudget.selection.proxy import parse_proxy_lines
     from calibudget.sources.hygiene.artefact import HYGIENE
@@ -105,7 +105,7 @@ def artefact_targets(folder: Path) -> list[Target]:
         "fake/scores.parquet": read_scores,
         "fake/SHA256SUMS.tsv": lambda path: read_sums(path.parent),
         "fake/train.jsonl": lambda path: list(read_train(path)),
-        "fake/evaluation.json": read_evaluation,
+        "fake/evaluation.json": EVALUATION.read,
         "fake/predictions.parquet": read_predictions,
         "frozen/frozen.json": lambda path: read_frozen(path.parent),
         "whole-influence/influence.jsonl": lambda path: parse_proxy_lines(path.read_bytes().splitlines(), path.name),

@@ -12,7 +12,7 @@ import pytest
 from calibudget.errors import ArtefactError
 from calibudget.evaluation.aggregates import PANELS
 from calibudget.evaluation.predictions import Prediction, read_predictions, write_predictions
-from calibudget.evaluation.results import Evaluation, read_evaluation, task_result, unscored
+from calibudget.evaluation.results import EVALUATION, Evaluation, task_result, unscored
 from calibudget.store.canonical import canonical_json
 
 ROWS = [
@@ -70,7 +70,7 @@ def evaluation() -> Evaluation:
 def test_an_evaluation_comes_back(tmp_path: Path) -> None:
     path = tmp_path / "evaluation.json"
     path.write_bytes(canonical_json(evaluation().to_json()))
-    again = read_evaluation(path)
+    again = EVALUATION.read(path)
     assert again.to_json() == evaluation().to_json()
     assert canonical_json(again.to_json()) == path.read_bytes()
     document = json.loads(path.read_bytes())
@@ -102,4 +102,4 @@ def test_an_edited_evaluation_is_refused(tmp_path: Path, subtests: pytest.Subtes
             path = tmp_path / "evaluation.json"
             path.write_bytes(canonical_json(document))
             with pytest.raises(ArtefactError, match=message):
-                read_evaluation(path)
+                EVALUATION.read(path)

@@ -14,7 +14,7 @@ from calibudget.errors import ArtefactError, DataError, DependencyError, InputEr
 from calibudget.evaluation import benchmarks, judge
 from calibudget.evaluation.benchmarks import GROUPS, TASKS
 from calibudget.evaluation.predictions import read_predictions, write_predictions
-from calibudget.evaluation.results import PanelResult, read_evaluation, task_result
+from calibudget.evaluation.results import EVALUATION, PanelResult, task_result
 from calibudget.evaluation.sandbox import open_sandbox
 from calibudget.pipeline.checks.evaluation import check_evaluation
 from calibudget.pipeline.checks.findings import Findings
@@ -86,7 +86,7 @@ def test_a_run_is_evaluated_into_its_own_directory_and_bound(run_dir: Path, data
     found = evaluate(run_dir, asking(data, "piqa", "gsm8k"))[""]
     assert set(found.tasks) == {"piqa", "gsm8k"}
     assert check_sums(run_dir) == []
-    assert read_evaluation(run_dir / "evaluation.json").to_json() == found.to_json()
+    assert EVALUATION.read(run_dir / "evaluation.json").to_json() == found.to_json()
     rows = read_predictions(run_dir / "predictions.parquet")
     assert [row.task for row in rows] == ["gsm8k"] * 4 + ["piqa"] * 6
     assert all(row.nll is not None for row in rows)
@@ -130,13 +130,13 @@ def differing(directory: Path) -> set[tuple[str, str]]:
 
 def restate(directory: Path, **change: Any) -> None:
     """Write other fields of an evaluation."""
-    stored = read_evaluation(directory / "evaluation.json")
+    stored = EVALUATION.read(directory / "evaluation.json")
     tasks = change.pop("tasks", stored.tasks)
     (directory / "evaluation.json").write_bytes(canonical_json(replace(stored, **change).with_tasks(tasks).to_json()))
 
 
 def restate_task(directory: Path, task: str, **change: Any) -> None:
-    stored = read_evaluation(directory / "evaluation.json")
+    stored = EVALUATION.read(directory / "evaluation.json")
     own = stored.tasks[task]
     restate(directory, tasks={**stored.tasks, task: replace(own, **change)})
 
@@ -183,7 +183,7 @@ def test_statements_of_a_task_that_its_predictions_do_not_give_are_found(
     ],
 )
 def test_a_frame_that_a_forger_changed_is_found(directory: Path, change: Any, field: str) -> None:
-    stored = read_evaluation(directory / "evaluation.json")
+    stored = EVALUATION.read(directory / "evaluation.json")
     restate(directory, **{name: {**getattr(stored, name), **value} for name, value in change.items()})
     assert ("evaluation.json", field) in differing(directory)
 
@@ -200,7 +200,7 @@ def test_another_model_than_the_one_that_scored_is_found(directory: Path) -> Non
 
 @pytest.mark.parametrize("task", ["piqa", "piqa_likelihood"])
 def test_predictions_that_their_texts_do_not_give_are_found(directory: Path, task: str) -> None:
-    stored = read_evaluation(directory / "evaluation.json")
+    stored = EVALUATION.read(directory / "evaluation.json")
     rows = read_predictions(directory / "predictions.parquet")
     odd = next(row for row in rows if row.task == task and row.verdict != "right")
     forged = [replace(row, prediction=row.gold, verdict="right") if row is odd else row for row in rows]
@@ -316,7 +316,7 @@ def test_code_is_refused_without_a_sandbox_or_deferred_and_judged_later(
     again = rejudge(tmp_path / "out", asking(data, "humaneval", "piqa"))
     assert again.tasks["humaneval"].score == 1.0
     assert again.tasks["piqa"] == found.tasks["piqa"]
-    assert read_evaluation(tmp_path / "out" / "evaluation.json").to_json() == again.to_json()
+    assert EVALUATION.read(tmp_path / "out" / "evaluation.json").to_json() == again.to_json()
 
 
 def adapter_files(root: Path, *names: str) -> list[Path]:

@@ -41,9 +41,9 @@ class Item:
 
     question: str
     prompt: str
-    reference: str
-    gold: str | None
-    answer: AnswerSpec
+    reference: str = NO_REFERENCE
+    gold: str | None = None
+    answer: AnswerSpec = WHOLE_TEXT
     own_id: str | None = None
 
 
@@ -120,9 +120,6 @@ def humaneval_item(fields: Fields) -> Item:
     return Item(
         question=prompt,
         prompt=f"{task}\n\n```python\n{prompt}```",
-        reference=NO_REFERENCE,
-        gold=None,
-        answer=WHOLE_TEXT,
         own_id=_id(fields, "task_id"),
     )
 
@@ -139,9 +136,6 @@ def mbpp_item(fields: Fields) -> Item | None:
     return Item(
         question=description,
         prompt=f"{description} Answer with one Python code block. Your code should pass these tests:\n\n{shown}",
-        reference=NO_REFERENCE,
-        gold=None,
-        answer=WHOLE_TEXT,
         own_id=own_id,
     )
 
@@ -151,7 +145,7 @@ def ifeval_item(fields: Fields) -> Item:
     parse_instructions(fields)
     prompt = text_of(fields, "prompt")
     own_id = _id(fields, "key")
-    return Item(question=prompt, prompt=prompt, reference=NO_REFERENCE, gold=None, answer=WHOLE_TEXT, own_id=own_id)
+    return Item(question=prompt, prompt=prompt, own_id=own_id)
 
 
 #: The modern tasks' renderings by name.

@@ -6,7 +6,6 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Final
 
 from calibudget.allocation.exact.numbers import mean_of
@@ -140,15 +139,6 @@ def _score(verdicts: Mapping[str, int], right: int | None) -> dict[str, Any]:
 
 
 EVALUATION: Final = Artefact("calibudget.evaluation/1", Evaluation, check=_fault)
-
-
-def read_evaluation(path: Path) -> Evaluation:
-    """Read `evaluation.json`.
-
-    Raises:
-        ArtefactError: the file is missing, of another schema, or a field isn't what it should be; it is named.
-    """
-    return EVALUATION.read(path)
 
 
 def unscored(panels: Panels) -> dict[str, PanelResult]:

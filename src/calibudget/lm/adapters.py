@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.lm.identity import (
@@ -16,13 +16,11 @@ from calibudget.lm.identity import (
     folder_of,
 )
 
-_PEFT_IS_MISSING: Final = "an adapter needs peft; install: pip install 'calibudget[train]'"
-
 
 def check_adapter(adapter: Path) -> None:
     """Refuse a directory that is no adapter, before a model is loaded for it."""
     if find_spec("peft") is None:
-        raise DependencyError(_PEFT_IS_MISSING)
+        raise DependencyError("an adapter needs peft; install: pip install 'calibudget[train]'")
     check_adapter_files(adapter)
     check_adapter_configuration(adapter)
 
@@ -42,10 +40,8 @@ def attach(model: Any, adapter: Path) -> Any:
             warn of those, and what is then measured is more or less the base.
     """
     check_adapter(adapter)
-    try:
-        from peft import PeftConfig, PeftModelForCausalLM
-    except ImportError as error:
-        raise DependencyError(_PEFT_IS_MISSING) from error
+    from peft import PeftConfig, PeftModelForCausalLM
+
     wrapped = None
     try:
         with warnings.catch_warnings(), folder_of(bound_files(adapter)) as folder:

@@ -35,9 +35,9 @@ from calibudget.evaluation.judge import Judge, open_judge
 from calibudget.evaluation.likelihood import SUFFIX
 from calibudget.evaluation.predictions import PREDICTIONS_NAME, Prediction, read_predictions, write_predictions
 from calibudget.evaluation.results import (
+    EVALUATION,
     EVALUATION_NAME,
     Evaluation,
-    read_evaluation,
     task_evidence,
     task_result,
     unscored,
@@ -243,7 +243,7 @@ def _evidence(way: _Way, make_scorer: MakeScorer) -> dict[str, object]:
 
 def _finished(output: Path, wanted: Evaluation, evidence: Mapping[str, Mapping[str, object]]) -> Evaluation:
     """The evaluation that was finished before the others of its adapters were, if it is of the same work."""
-    found = read_evaluation(output / EVALUATION_NAME)
+    found = EVALUATION.read(output / EVALUATION_NAME)
     own = {name: one.evidence for name, one in found.tasks.items()}
     if _work(found, own) != _work(wanted, evidence):
         raise ArtefactError(f"{output}: holds an evaluation of other work; name another --output-dir")
@@ -352,7 +352,7 @@ def rejudge(directory: Path, asking: EvaluationRequest, *, progress: Progress = 
         ArtefactError, DataError, DependencyError: a file, an item or a checker is missing.
     """
     with directory_lock(directory):
-        old = read_evaluation(directory / EVALUATION_NAME)
+        old = EVALUATION.read(directory / EVALUATION_NAME)
         by_task: dict[str, dict[str, Prediction]] = {}
         for one in read_predictions(directory / PREDICTIONS_NAME):
             by_task.setdefault(one.task, {})[one.item_id] = one

@@ -13,7 +13,7 @@ from calibudget.allocation.policies import policy_named
 from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.utility import FACTORS
 from calibudget.errors import CalibudgetError
-from calibudget.evaluation.results import EVALUATION_NAME, Evaluation, read_evaluation
+from calibudget.evaluation.results import EVALUATION, EVALUATION_NAME, Evaluation
 from calibudget.pipeline.allocate import Comparison, compare_policies, request_of_run
 from calibudget.pipeline.explain import Explanation, explain, sentence
 from calibudget.pipeline.explore import explore
@@ -282,7 +282,7 @@ def run_facts(directory: Path, data_dir: Path | None, progress: Progress) -> Run
         has_texts=bool(records),
         texts_left_out=left_out,
         noticed=() if hygiene is None else tuple(noticed(hygiene)),
-        evaluation=_or_none(lambda: read_evaluation(directory / EVALUATION_NAME)),
+        evaluation=_or_none(lambda: EVALUATION.read(directory / EVALUATION_NAME)),
         losses=_or_none(lambda: tuple(_losses(directory / TRAINING_LOG_NAME))) or (),
     )
 

@@ -270,12 +270,8 @@ def _is_plain(module: Any) -> bool:
     """Whether a module is peft's layer on a linear one, plain or of bitsandbytes, without any of LoRA's variants."""
     if not isinstance(module, LoraLayer) or module.lora_variant:
         return False
-    return (isinstance(module, LoraLinear) and type(module.get_base_layer()) is nn.Linear) or is_packed(module)
-
-
-def is_packed(module: Any) -> bool:
-    """Whether a module is peft's layer on weights that bitsandbytes quantised."""
-    return type(module).__name__ in ("Linear4bit", "Linear8bitLt") and isinstance(module, LoraLayer)
+    is_packed = type(module).__name__ in ("Linear4bit", "Linear8bitLt")  # on weights that bitsandbytes quantised
+    return is_packed or (isinstance(module, LoraLinear) and type(module.get_base_layer()) is nn.Linear)
 
 
 def _groups(model: nn.Module) -> Iterator[list[FactorLinear]]:

@@ -13,7 +13,7 @@ from calibudget.evaluation.benchmarks import HELD_OUT, TASKS, bare_id, ids_sha25
 from calibudget.evaluation.judge import judged_again
 from calibudget.evaluation.likelihood import SUFFIX, chosen_again
 from calibudget.evaluation.predictions import PREDICTIONS_NAME, Prediction, read_predictions
-from calibudget.evaluation.results import EVALUATION_NAME, Evaluation, read_evaluation, task_result
+from calibudget.evaluation.results import EVALUATION, EVALUATION_NAME, Evaluation, task_result
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.own_tasks import held_out_benchmarks
 from calibudget.pipeline.run_directory import calibration_set
@@ -28,7 +28,7 @@ def check_evaluation(findings: Findings, splits: SplitIds | None) -> None:
     """Compare an evaluation with its predictions, and these with their texts; nothing where the run has none."""
     if not any((findings.directory / name).exists() for name in (EVALUATION_NAME, PREDICTIONS_NAME)):
         return
-    evaluation = findings.read(EVALUATION_NAME, read_evaluation)
+    evaluation = findings.read(EVALUATION_NAME, EVALUATION.read)
     predictions = findings.read(PREDICTIONS_NAME, read_predictions)
     if evaluation is None or predictions is None:
         return
