@@ -136,6 +136,21 @@ def model_of(family: str = "llama", **settings: Any) -> Any:
     return model.eval()
 
 
+def adapter_of(model: Any, directory: Path, *, seed: int = 0, layers: tuple[str, ...] = ("q_proj",)) -> Path:
+    """A random LoRA adapter of a model, written by peft; the model is as it was."""
+    import peft
+    import torch
+
+    torch.manual_seed(seed)
+    config = peft.LoraConfig(r=4, target_modules=list(layers), init_lora_weights=False, task_type="CAUSAL_LM")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # peft's own
+        wrapped = peft.get_peft_model(model, config)
+        wrapped.save_pretrained(str(directory))
+        wrapped.unload()
+    return directory
+
+
 def record_of(
     source: str = "apples", number: int = 0, *, prompt: Any = None, completion: Any = None, answer: Any = None
 ) -> Any:

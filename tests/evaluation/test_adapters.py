@@ -6,22 +6,14 @@ import pytest
 
 from calibudget.errors import ScoringError
 from calibudget.lm.loading import adapted, load_model
+from tests.conftest import adapter_of
 
 torch = pytest.importorskip("torch")
-peft = pytest.importorskip("peft")
+pytest.importorskip("peft")
 pytestmark = pytest.mark.slow
 from safetensors.torch import load_file, save_file  # noqa: E402 - only where torch is
 
-
-def make_adapter(model: object, directory: Path, seed: int) -> Path:
-    torch.manual_seed(seed)
-    config = peft.LoraConfig(
-        r=4, target_modules=["q_proj", "down_proj"], init_lora_weights=False, task_type="CAUSAL_LM"
-    )
-    wrapped = peft.get_peft_model(model, config)
-    wrapped.save_pretrained(str(directory))
-    wrapped.unload()
-    return directory
+LAYERS = ("q_proj", "down_proj")
 
 
 def logits(model: object) -> torch.Tensor:  # type: ignore[name-defined]
@@ -32,7 +24,9 @@ def logits(model: object) -> torch.Tensor:  # type: ignore[name-defined]
 @pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated:FutureWarning")  # peft's own
 def test_adapters_follow_each_other_over_one_untouched_base(tiny_directory: Path, tmp_path: Path) -> None:
     base = load_model(str(tiny_directory), device="cpu")
-    one, two = (make_adapter(base.model, tmp_path / name, seed) for seed, name in enumerate(("one", "two")))
+    one, two = (
+        adapter_of(base.model, tmp_path / name, seed=seed, layers=LAYERS) for seed, name in enumerate(("one", "two"))
+    )
     before = logits(base)
     outcomes = []
     for adapter in (one, two, one):
@@ -53,7 +47,7 @@ def test_what_is_no_adapter_is_refused(tiny_directory: Path, tmp_path: Path) -> 
     with pytest.raises(ScoringError, match="adapter_config"), adapted(base, tmp_path):
         pass
     before = logits(base)
-    partial = make_adapter(base.model, tmp_path / "partial", 0)
+    partial = adapter_of(base.model, tmp_path / "partial", layers=LAYERS)
     weights = load_file(str(partial / "adapter_model.safetensors"))
     weights.pop(sorted(weights)[0])
     save_file(weights, str(partial / "adapter_model.safetensors"))
@@ -61,7 +55,7 @@ def test_what_is_no_adapter_is_refused(tiny_directory: Path, tmp_path: Path) -> 
         pass
     with pytest.raises(ScoringError, match="lack 1 of"):
         load_model(str(tiny_directory), device="cpu", adapter=partial)
-    adapter = make_adapter(base.model, tmp_path / "a", 0)
+    adapter = adapter_of(base.model, tmp_path / "a", layers=LAYERS)
     (adapter / "adapter_model.safetensors").write_bytes(b"no safetensors")
     with pytest.raises(ScoringError, match="can't be read"), adapted(base, adapter):
         pass

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from calibudget.lm.loading import load_model
-from calibudget.training.adapter import add_adapter
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import TrainingExample
 from calibudget.training.learner import Learner
+from tests.training.conftest import plain_loss, reference_of
 
 CONFIG = TrainingConfig(rank=4, scaling=8.0, max_length=128, batch_size=4)
 
@@ -66,21 +66,15 @@ def learner_of(tiny_directory: Path, examples: Any) -> Any:
 @pytest.fixture
 def one_by_one(tiny_directory: Path) -> Any:
     """Gradients by one backward pass an example through peft's own model, flat as influence lays them out."""
-    from torch.nn import functional as F  # noqa: N812
 
     def make(learner: Any, examples: Any) -> Any:
-        reference = add_adapter(load_model(str(tiny_directory), device="cpu").model, CONFIG, "tiny")
-        own = dict(learner.model.named_parameters())
-        for name, parameter in reference.named_parameters():
-            parameter.data.copy_(own[name].data)
+        reference = reference_of(learner, load_model(str(tiny_directory), device="cpu").model, CONFIG)
         named = dict(reference.named_parameters())
         size = sum(factor.values.numel() for factor in learner.factors)
         found = torch.zeros(len(examples), size)
         for row, example in zip(found, examples, strict=True):
             reference.zero_grad()
-            ids = torch.from_numpy(example.ids.astype("int64"))[None]
-            logits = reference(input_ids=ids, use_cache=False).logits[0, example.prompt_length - 1 : -1]
-            F.cross_entropy(logits, ids[0, example.prompt_length :]).backward()  # type: ignore[no-untyped-call]
+            (plain_loss(reference, example) / example.response_length).backward()
             base = 0
             for factor in learner.factors:
                 for name, at in factor.offsets.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from calibudget.errors import CalibudgetError
 from calibudget.lm.chat import ChatTemplate
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import check_loadable, load_model, load_tokenizer
-from tests.conftest import record_of, tokenizer_with
+from tests.conftest import adapter_of, record_of, tokenizer_with
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.slow
@@ -159,13 +158,8 @@ def test_an_absurd_configuration_is_refused_before_anything_is_built(model: Path
 
 @pytest.fixture
 def adapter(tiny_directory: Path, tmp_path: Path) -> Any:
-    peft = pytest.importorskip("peft")
-    base = load_model(str(tiny_directory), device="cpu").model
-    config = peft.LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft's own
-        peft.get_peft_model(base, config).save_pretrained(str(tmp_path / "adapter"))
-    return tmp_path / "adapter"
+    pytest.importorskip("peft")
+    return adapter_of(load_model(str(tiny_directory), device="cpu").model, tmp_path / "adapter")
 
 
 def test_pickled_adapters_are_refused(adapter: Path, tiny_directory: Path) -> None:

@@ -30,6 +30,7 @@ from calibudget.store.canonical import canonical_json
 from calibudget.store.scores import read_scores, write_scores
 from calibudget.store.splits import read_splits
 from calibudget.store.sums import check_sums, extend_sums, write_sums
+from tests.conftest import adapter_of
 
 RECIPE = """\
 engine: fake
@@ -375,20 +376,14 @@ def test_a_limit_and_a_likelihood_without_choices(run_dir: Path, data: Path, tmp
 def test_several_adapters_of_one_base_without_loading_it_again(
     tiny_directory: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    peft, torch = pytest.importorskip("peft"), pytest.importorskip("torch")
+    pytest.importorskip("peft")
     from calibudget.lm import loading
 
     model = loading.load_model(str(tiny_directory), device="cpu").model
-    for seed, name in enumerate(("one", "two")):
-        torch.manual_seed(seed)
-        config = peft.LoraConfig(r=4, target_modules=["q_proj"], init_lora_weights=False, task_type="CAUSAL_LM")
-        wrapped = peft.get_peft_model(model, config)
-        wrapped.save_pretrained(str(tmp_path / name / "adapter"))
-        wrapped.unload()
+    adapters = [adapter_of(model, tmp_path / name / "adapter", seed=seed) for seed, name in enumerate(("one", "two"))]
     loads: list[str] = []
     plain = loading.load_model
     monkeypatch.setattr(loading, "load_model", lambda name, **more: loads.append(name) or plain(name, **more))  # type: ignore[func-returns-value]
-    adapters = [tmp_path / name / "adapter" for name in ("one", "two")]
     wanted, engine = asking(data, "piqa", limit=2), Generation(device="cpu")
     found = evaluate(str(tiny_directory), wanted, adapters=adapters, output_dir=tmp_path / "out", engine=engine)
     assert len(loads) == 1

@@ -89,16 +89,20 @@ def learner_of(tiny_directory: Path) -> Any:
     return make
 
 
-@pytest.fixture
-def reference_of(tiny_directory: Path) -> Any:
-    """peft's own model with a learner's factors, for plain passes through it."""
-
-    def make(learner: Any, config: Any) -> Any:
-        model = load_model(str(tiny_directory), device="cpu").model
-        reference = add_adapter(model, config, "tiny")
-        own = dict(learner.model.named_parameters())
-        for name, parameter in reference.named_parameters():
+def reference_of(learner: Any, model: Any, config: Any) -> Any:
+    """peft's own layers over another copy of a learner's model, with the learner's factors."""
+    reference = add_adapter(model, config, "tiny")
+    own = dict(learner.model.named_parameters())
+    for name, parameter in reference.named_parameters():
+        if parameter.requires_grad:
             parameter.data.copy_(own[name].data)
-        return reference
+    return reference
 
-    return make
+
+def plain_loss(model: Any, example: Any) -> Any:
+    """Summed loss of one example's response tokens, unpadded, by transformers' own logits: its plain meaning."""
+    import torch
+
+    ids = torch.from_numpy(example.ids.astype("int64"))[None]
+    logits = model(input_ids=ids, use_cache=False).logits[0, example.prompt_length - 1 : -1]
+    return torch.nn.functional.cross_entropy(logits, ids[0, example.prompt_length :], reduction="sum")

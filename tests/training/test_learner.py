@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 import torch
-from torch.nn import functional as F  # noqa: N812
 
 from calibudget.errors import TrainingError
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.learner import Learner
 from tests.conftest import model_of
+from tests.training.conftest import plain_loss, reference_of
 
 PACKED = Execution(device="cpu", batch_tokens=4096, pack=True)
 PADDED = Execution(device="cpu", batch_tokens=4096, pack=False)
@@ -26,13 +26,10 @@ def gradients_of(learner: Any, examples: Any, members: Any = None) -> Any:
 
 
 def reference_gradients(reference: Any, examples: Any) -> Any:
-    """One example at a time, unpadded, float32, transformers' own logits: the plain meaning of the loss."""
     tokens = sum(example.response_length for example in examples)
     total = 0.0
     for example in examples:
-        ids = torch.from_numpy(example.ids.astype("int64"))[None]
-        logits = reference(input_ids=ids, use_cache=False).logits[0, example.prompt_length - 1 : -1]
-        loss = F.cross_entropy(logits, ids[0, example.prompt_length :], reduction="sum") / tokens
+        loss = plain_loss(reference, example) / tokens
         loss.backward()
         total += loss.item()
     return total, {name: p.grad for name, p in reference.named_parameters() if p.requires_grad}
@@ -48,11 +45,11 @@ def assert_close(one: Any, other: Any, tolerance: float = 1e-5) -> None:
 
 @pytest.mark.parametrize("execution", [PACKED, PADDED, FUSED], ids=["packed", "padded", "fused"])
 def test_gradients_are_those_of_the_plain_reference(
-    learner_of: Callable[..., Any], reference_of: Any, examples: Any, execution: Any
+    learner_of: Callable[..., Any], language_model: Any, examples: Any, execution: Any
 ) -> None:
     learner = learner_of(execution=execution)
     assert learner.packs_sequences is execution.pack
-    reference = reference_of(learner, TrainingConfig(rank=4, scaling=8.0))
+    reference = reference_of(learner, language_model.model, TrainingConfig(rank=4, scaling=8.0))
     loss, found = gradients_of(learner, examples)
     expected_loss, expected = reference_gradients(reference, examples)
     assert loss == pytest.approx(expected_loss, rel=1e-6)

@@ -11,13 +11,12 @@ import torch
 
 from calibudget.influence.gradients import ExampleGradients
 from calibudget.lm.loading import load_model
-from calibudget.training.adapter import add_adapter
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import encode_examples
 from calibudget.training.layers import FactorLinear
 from calibudget.training.learner import Learner
 from tests.influence.conftest import Whole
-from tests.training.conftest import rows_of
+from tests.training.conftest import plain_loss, reference_of, rows_of
 
 pytestmark = pytest.mark.skipif(
     find_spec("bitsandbytes") is None, reason="bitsandbytes isn't installed: pip install 'calibudget[quantized]'"
@@ -65,15 +64,10 @@ def test_the_gradients_over_quantised_weights_are_those_of_pefts_own_layers(
     tokens = sum(example.response_length for example in examples)
     learner.gradients(learner.batches(examples, range(len(examples))), tokens)
     own = dict(learner.model.named_parameters())
-    reference = add_adapter(load_model(str(tiny_directory), device="cpu", dtype=kind).model, CONFIG, "tiny")
+    reference = reference_of(learner, load_model(str(tiny_directory), device="cpu", dtype=kind).model, CONFIG)
     factors = {name: value for name, value in reference.named_parameters() if value.requires_grad}
-    for name, value in factors.items():
-        value.data.copy_(own[name].data)
     for example in examples:
-        ids = torch.from_numpy(example.ids.astype("int64"))[None]
-        logits = reference(input_ids=ids, use_cache=False).logits[0, example.prompt_length - 1 : -1]
-        loss = torch.nn.functional.cross_entropy(logits, ids[0, example.prompt_length :], reduction="sum")
-        (loss / tokens).backward()
+        (plain_loss(reference, example) / tokens).backward()
     for name, value in factors.items():
         gradient = own[name].grad
         assert gradient is not None

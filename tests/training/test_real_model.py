@@ -12,6 +12,7 @@ from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import encode_examples
 from calibudget.training.job import TrainingJob
 from calibudget.training.loop import train
+from tests.training.conftest import plain_loss
 
 NAMES = ("Anna", "Bela", "Carl", "Dora", "Emil")
 
@@ -35,12 +36,8 @@ def held_out_loss(model: Any, examples: Any) -> Any:
     """Mean loss of the response tokens in nats, through transformers' own logits."""
     import torch
 
-    total = 0.0
-    for example in examples:
-        ids = torch.from_numpy(example.ids.astype("int64"))[None]
-        with torch.inference_mode():
-            logits = model(input_ids=ids, use_cache=False).logits[0, example.prompt_length - 1 : -1]
-        total += torch.nn.functional.cross_entropy(logits, ids[0, example.prompt_length :], reduction="sum").item()
+    with torch.inference_mode():
+        total = sum(plain_loss(model, example).item() for example in examples)
     return total / sum(example.response_length for example in examples)
 
 
