@@ -140,14 +140,10 @@ def test_a_family_read_without_its_own_bounds_would_be_found_out(
     from calibudget.lm import attention
     from calibudget.lm.forward import can_pack
 
-    class Unbound(attention.Bounds):
-        def __init__(self, scale: Any, window: Any, softcap: Any) -> None:
-            super().__init__(scale, window, softcap)
-            setattr(self, bound, None)
-
+    bounds: Any = attention.Bounds
     model = model_of(family, **FAMILIES[family] | ({"attention_multiplier": 2.0} if bound == "scale" else {}))
     assert can_pack(model)
-    monkeypatch.setattr(attention, "Bounds", Unbound)
+    monkeypatch.setattr(attention, "Bounds", lambda *own: bounds(*own)._replace(**{bound: None}))
     assert not can_pack(model)
 
 

@@ -18,7 +18,7 @@ from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -138,15 +138,12 @@ class Layout(Protocol):
         ...
 
 
-class Bounds:
+class Bounds(NamedTuple):
     """A layer's own attention settings: scale, sliding window (tokens seen, itself included) and score soft cap."""
 
-    __slots__ = ("scale", "softcap", "window")
-
-    def __init__(self, scale: float | None, window: int | None, softcap: float | None) -> None:
-        self.scale = scale
-        self.window = window
-        self.softcap = softcap
+    scale: float | None
+    window: int | None
+    softcap: float | None
 
 
 _LAYOUT: ContextVar[Layout] = ContextVar("calibudget_attention_layout")

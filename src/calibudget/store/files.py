@@ -69,7 +69,7 @@ def atomic_file(path: Path) -> Iterator[BinaryIO]:
         if isinstance(error, OSError) and error.errno in _DISK_ERRORS:
             raise _unwritable(path, error) from error
         raise
-    sync_directory(path.parent)
+    flush(path.parent)
 
 
 def move_into_place(whole: Path, path: Path) -> None:
@@ -82,7 +82,7 @@ def move_into_place(whole: Path, path: Path) -> None:
         ArtefactError: the disk is full or can't be written; the old file, if any, is as it was.
     """
     _replace(whole, path)
-    sync_directory(path.parent)
+    flush(path.parent)
 
 
 def is_stale(name: str) -> bool:
@@ -122,11 +122,11 @@ def held_names(directory: Path) -> list[str]:
     return sorted(name for name in names if name != LOCK_NAME and not is_stale(name))
 
 
-def sync_directory(directory: Path) -> None:
-    """Flush a directory's entries to the disk, where the system can do that (Windows can't)."""
-    if os.name == "nt":
+def flush(path: Path) -> None:
+    """Flush a file, or a directory's entries where the system can do that (Windows can't), to the disk."""
+    if os.name == "nt" and path.is_dir():
         return
-    descriptor = os.open(directory, os.O_RDONLY)
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
@@ -224,7 +224,7 @@ def make_directory(directory: Path) -> list[Path]:
     made = [path for path in (directory, *directory.parents) if not path.exists()]
     directory.mkdir(parents=True, exist_ok=True)
     for path in made:
-        sync_directory(path.parent)
+        flush(path.parent)
     return made
 
 
@@ -253,7 +253,7 @@ def work_directory(directory: Path) -> Iterator[None]:
         yield
     shutil.rmtree(directory, ignore_errors=True)
     with suppress(OSError):  # what is finished afterwards must not outlive this in a power cut
-        sync_directory(directory.parent)
+        flush(directory.parent)
 
 
 def _names(directory: Path) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +12,7 @@ from torch import Tensor
 
 from calibudget.errors import ArtefactError
 from calibudget.store.canonical import canonical_json, read_object
-from calibudget.store.files import clean_stale, make_directory, remove_directory, stale_name
+from calibudget.store.files import clean_stale, flush, make_directory, remove_directory, stale_name
 from calibudget.store.sums import file_digest
 
 _STATE_NAME: Final = "state.json"
@@ -34,12 +33,12 @@ def atomic_directory(target: Path) -> Iterator[Path]:
         temporary.mkdir()
         yield temporary
         for path in sorted(temporary.iterdir()):
-            _flush(path)
-        _flush(temporary)
+            flush(path)
+        flush(temporary)
         if target.exists():
             raise ArtefactError(f"{target}: exists already")
         temporary.rename(target)
-        _flush(target.parent)
+        flush(target.parent)
     except BaseException as error:
         shutil.rmtree(temporary, ignore_errors=True)
         # safetensors hides the system's error in one of its own
@@ -106,13 +105,3 @@ def load_checkpoint(root: Path, identity: str, *, is_finished: bool = False) -> 
 
 def _checkpoints(root: Path) -> list[Path]:
     return sorted(path for path in root.glob("step-*") if path.is_dir())
-
-
-def _flush(path: Path) -> None:
-    if os.name == "nt" and path.is_dir():
-        return
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

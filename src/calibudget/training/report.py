@@ -21,7 +21,7 @@ from torch import nn
 from calibudget.errors import ArtefactError, InterruptedRunError
 from calibudget.messages import counted
 from calibudget.store.canonical import canonical_json, loads_object
-from calibudget.store.files import is_no_file, sync_directory
+from calibudget.store.files import flush, is_no_file
 from calibudget.training.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class TrainingLog:
             is_new = not path.exists()
             handle = path.open("x+b" if is_new else "r+b")
             if is_new:
-                sync_directory(path.parent)  # or a power cut could take its name, and leave the checkpoints
+                flush(path.parent)  # or a power cut could take its name, and leave the checkpoints
         except OSError as error:
             raise ArtefactError(f"{path}: can't be opened: {error.strerror or error}") from error
         last_loss = math.nan
