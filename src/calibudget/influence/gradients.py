@@ -23,7 +23,7 @@ from torch.nn import functional as F  # noqa: N812 - the name that every torch p
 
 from calibudget.errors import TrainingError
 from calibudget.training.config import TrainingConfig
-from calibudget.training.data import Batch, TrainingExample, packed_batch, padded_batch
+from calibudget.training.data import Batch, TrainingExample
 from calibudget.training.layers import ADAPTER, FactorLinear
 from calibudget.training.learner import Learner
 
@@ -235,10 +235,7 @@ class ExampleGradients:
         They are those of the *sum* over an example's response tokens; divided by their number, those of its mean loss.
         """
         learner = self.learner
-        if learner.packs_sequences:
-            batch = packed_batch(examples, longest=learner.longest).to(self.device)
-        else:
-            batch = padded_batch(examples).to(self.device)
+        batch = learner.batch(examples).to(self.device)
         lengths = [example.length for example in examples]
         self._capture.segments = segments_of(batch, lengths, learner.model.dtype)
         self._capture.sink = sink

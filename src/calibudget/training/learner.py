@@ -138,13 +138,15 @@ class Learner:
             gradients = tuple(factor.gradient for factor in self.factors)
             self._pass = GraphedPass(self._resident_pass, gradients, self._device)
 
+    def batch(self, examples: Sequence[TrainingExample]) -> Batch:
+        """Examples, on the CPU, as they go through the model together."""
+        if not self.packs_sequences:
+            return padded_batch(examples)
+        return packed_batch(examples, longest=self._config.max_length, sequences=self._sequences)
+
     def batches(self, examples: Sequence[TrainingExample], members: Sequence[int]) -> list[Batch]:
         """The batches, on the CPU, that this device's share of a step is run in."""
-        chosen = ([examples[index] for index in part] for part in self._parts(examples, members))
-        if not self.packs_sequences:
-            return [padded_batch(part) for part in chosen]
-        longest, sequences = self._config.max_length, self._sequences
-        return [packed_batch(part, longest=longest, sequences=sequences) for part in chosen]
+        return [self.batch([examples[index] for index in part]) for part in self._parts(examples, members)]
 
     def even_batches(
         self, examples: Sequence[TrainingExample], shares: Sequence[Sequence[int]], rank: int
@@ -191,11 +193,6 @@ class Learner:
             group["lr"] = rate
         self._optimizer.step()
         return norm
-
-    @property
-    def longest(self) -> int:
-        """Most tokens of one sequence."""
-        return self._config.max_length
 
     def tensors(self) -> dict[str, Tensor]:
         """Everything that training goes on from, by name: the factors and the optimizer's moments."""
