@@ -10,8 +10,8 @@ import pytest
 
 from calibudget.influence.scorer import STATE_NAME, warm_up
 from calibudget.lm.loading import load_model
-from calibudget.training.config import Execution
 from calibudget.training.job import TrainingJob
+from tests.training.conftest import training_job
 
 
 @pytest.mark.slow
@@ -19,14 +19,7 @@ def test_a_warm_up_killed_after_its_state_was_kept_is_tidied_up(
     tiny_directory: Path, tmp_path: Path, examples: Any, config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def make() -> TrainingJob:
-        return TrainingJob(
-            language_model=load_model(str(tiny_directory), device="cpu"),
-            examples=examples,
-            config=config,
-            execution=Execution(device="cpu"),
-            output_dir=tmp_path / "warm-up",
-            evidence={},
-        )
+        return training_job(load_model(str(tiny_directory), device="cpu"), examples, config, tmp_path / "warm-up")
 
     def die(_path: Path) -> None:
         raise SystemExit

@@ -13,6 +13,7 @@ from calibudget.lm.loading import load_model
 from calibudget.training.adapter import add_adapter
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import TrainingExample, encode_examples
+from calibudget.training.job import TrainingJob
 from calibudget.training.learner import Learner
 from tests.conftest import tokenizer_with
 
@@ -87,6 +88,18 @@ def learner_of(tiny_directory: Path) -> Any:
         return learner
 
     return make
+
+
+def training_job(model: Any, examples: Any, config: TrainingConfig, folder: Path, **execution: Any) -> TrainingJob:
+    """A training on the CPU."""
+    return TrainingJob(
+        language_model=model,
+        examples=examples,
+        config=config,
+        execution=Execution(device="cpu", **execution),
+        output_dir=folder,
+        evidence={},
+    )
 
 
 def reference_of(learner: Any, model: Any, config: Any) -> Any:

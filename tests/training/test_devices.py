@@ -17,10 +17,10 @@ from calibudget.errors import DependencyError, TrainingError
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import padded_batch, without_labels
 from calibudget.training.devices import Devices, plain_execution, shard_model
-from calibudget.training.job import TrainingJob
 from calibudget.training.loop import train
 from calibudget.training.order import plan_steps, rows, share
 from tests.conftest import bytes_in
+from tests.training.conftest import training_job
 
 SETTINGS: dict[str, Any] = {
     "rank": 2,
@@ -114,15 +114,7 @@ def test_a_parted_model_trains_to_the_same_bits(
     assert held[0] == held[1]
     assert held[0]["local"] * 2 == held[0]["all"] > 60_000
 
-    execution = Execution(device="cpu", batch_tokens=4096, deterministic=True)
-    alone = TrainingJob(
-        language_model=language_model,
-        examples=examples,
-        config=config,
-        execution=execution,
-        output_dir=tmp_path / "alone",
-        evidence={},
-    )
+    alone = training_job(language_model, examples, config, tmp_path / "alone", batch_tokens=4096, deterministic=True)
     train(alone)
     logs = [(tmp_path / name / "training.jsonl").read_text().splitlines() for name in ("alone", "parted")]
     for one, two in zip(*(map(json.loads, log) for log in logs), strict=True):

@@ -4,6 +4,7 @@ import json
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,11 @@ from calibudget.lm.loading import load_model
 from calibudget.training import checkpoint as checkpoint_module
 from calibudget.training import loop
 from calibudget.training.checkpoint import save_checkpoint
-from calibudget.training.config import Execution, TrainingConfig
-from calibudget.training.job import TrainingJob
+from calibudget.training.config import TrainingConfig
 from calibudget.training.learner import Learner
 from calibudget.training.loop import train
 from tests.conftest import bytes_in
+from tests.training.conftest import training_job
 
 #: Nine examples, of which five are companions, in batches of four: three steps an epoch, six in all.
 SMALL: dict[str, Any] = {
@@ -36,14 +37,10 @@ SMALL: dict[str, Any] = {
 @pytest.fixture
 def job_of(tiny_directory: Path, examples: Any, tmp_path: Path) -> Any:
     def make(name: str = "out", *, execution: Any = None, few: Any = None, **settings: Any) -> Any:
-        return TrainingJob(
-            language_model=load_model(str(tiny_directory), device="cpu"),
-            examples=examples[:few],
-            config=TrainingConfig(**(SMALL | settings)),
-            execution=Execution(device="cpu", **({"checkpoint_every": 2, "deterministic": True} | (execution or {}))),
-            output_dir=tmp_path / name,
-            evidence={"manifest_sha256": "0" * 64},
-        )
+        options: dict[str, Any] = {"checkpoint_every": 2, "deterministic": True} | (execution or {})
+        model, config = load_model(str(tiny_directory), device="cpu"), TrainingConfig(**(SMALL | settings))
+        job = training_job(model, examples[:few], config, tmp_path / name, **options)
+        return replace(job, evidence={"manifest_sha256": "0" * 64})
 
     return make
 

@@ -8,11 +8,10 @@ from typing import Any
 import pytest
 
 from calibudget.lm.loading import load_model
-from calibudget.training.config import Execution, TrainingConfig
+from calibudget.training.config import TrainingConfig
 from calibudget.training.data import encode_examples
-from calibudget.training.job import TrainingJob
 from calibudget.training.loop import train
-from tests.training.conftest import plain_loss
+from tests.training.conftest import plain_loss, training_job
 
 NAMES = ("Anna", "Bela", "Carl", "Dora", "Emil")
 
@@ -51,14 +50,8 @@ def test_the_loss_of_unseen_records_falls_under_the_saved_adapter(tmp_path: Path
     encode: dict[str, Any] = {"encoder": base.encoder("alpaca"), "max_length": 128, "too_long": "refuse"}
     held_out = encode_examples(greetings(900, 5), **encode)
     before = held_out_loss(base.model, held_out)
-    job = TrainingJob(
-        language_model=base,
-        examples=encode_examples(greetings(0, 32), **encode),
-        config=TrainingConfig(rank=8, scaling=8.0, learning_rate=1e-3, epochs=1, batch_size=4, max_length=128),
-        execution=Execution(device="cpu", batch_tokens=512),
-        output_dir=tmp_path,
-        evidence={},
-    )
+    config = TrainingConfig(rank=8, scaling=8.0, learning_rate=1e-3, epochs=1, batch_size=4, max_length=128)
+    job = training_job(base, encode_examples(greetings(0, 32), **encode), config, tmp_path, batch_tokens=512)
     adapter = train(job).adapter
     fresh = PeftModel.from_pretrained(load_model("embedded", device="cpu").model, str(adapter))
     assert held_out_loss(fresh, held_out) < before / 2
