@@ -85,7 +85,7 @@ def told_of_operations(device: torch.device) -> Iterator[None]:
 
 
 class LocalScorer:
-    """Scores with a loaded model, what of the settings isn't the model's.
+    """Scores with a loaded model; of the settings it takes those that aren't the model's.
 
     Without `batch_tokens` a batch has 4,096 on CPU and 32,768 on a GPU, which is recorded, since the last bits of an
     NLL depend on it. Decoding ends where more text couldn't change the verdict, and for exact answers 8 tokens after
