@@ -14,6 +14,7 @@ from calibudget.store.files import (
     check_writable,
     clean_stale,
     expanded,
+    flush,
     held_names,
     is_dangling,
     is_stale,
@@ -21,7 +22,6 @@ from calibudget.store.files import (
     refuse_links,
     remove_directory,
     stale_name,
-    sync_directory,
     write_atomic,
 )
 
@@ -174,10 +174,10 @@ def test_a_system_without_flushes_of_directories_is_not_asked_for_one(
 ) -> None:
     gone = tmp_path / "gone"
     with pytest.raises(FileNotFoundError):
-        sync_directory(gone)
+        flush(gone)
     with monkeypatch.context() as windows:
         windows.setattr(os, "name", "nt")
-        sync_directory(gone)
+        flush(gone)
 
 
 def test_links_in_a_folder_of_ones_own_are_refused_by_name_and_links_to_nothing_are_known(left: Path) -> None:
