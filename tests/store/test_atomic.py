@@ -172,12 +172,15 @@ def test_a_stale_file_that_another_removes_first_is_no_error(left: Path, monkeyp
 def test_a_system_without_flushes_of_directories_is_not_asked_for_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gone = tmp_path / "gone"
-    with pytest.raises(FileNotFoundError):
-        flush(gone)
+    def refuse(*_: object) -> int:
+        raise PermissionError
+
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(PermissionError):
+        flush(tmp_path)
     with monkeypatch.context() as windows:
         windows.setattr(os, "name", "nt")
-        flush(gone)
+        flush(tmp_path)
 
 
 def test_links_in_a_folder_of_ones_own_are_refused_by_name_and_links_to_nothing_are_known(left: Path) -> None:
