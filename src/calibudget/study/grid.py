@@ -79,7 +79,27 @@ class StopRule:
     def reason(self, cell: Cell, results: Mapping[Cell, CellResult]) -> str | None:
         """Why a cell isn't to be run, given what is finished, or None."""
         rule = self._criterion(cell)
-        return None if rule is None else _judge(self.protocol, rule, cell, results)
+        if rule is None:
+            return None
+        seeds = self.protocol.points[cell.point].seeds[: rule.after]
+
+        def mean(place: tuple[str, str, str]) -> float | None:
+            values = [
+                endpoint_value(self.protocol, rule.endpoint, result)
+                for one, result in results.items()
+                if (one.point, one.backbone, one.policy) == place and one.seed in seeds
+            ]
+            known = [value for value in values if value is not None]
+            return fmean(known) if len(known) == len(seeds) else None
+
+        reached, *held = map(mean, _compared(rule, cell))
+        bound = held[0] if held else rule.bound
+        what = f"{rule.endpoint} of {rule.policy!r} over the seeds {', '.join(map(str, seeds))}"
+        if reached is None or bound is None:
+            return f"the continuation criterion can't be judged: {what} or what it is held against isn't known"
+        if self.protocol.endpoints[rule.endpoint].sign * (reached - bound) >= -rule.margin:
+            return None
+        return f"stopped by the continuation criterion: {what} is {reached:.4f}, and {bound:.4f} is asked"
 
     def _criterion(self, cell: Cell) -> Continuation | None:
         """What a cell's running hangs on; nothing for those that are judged themselves."""
@@ -92,31 +112,3 @@ def _compared(rule: Continuation, cell: Cell) -> list[tuple[str, str, str]]:
     """Point, backbone and policy of what is judged, then of what it is held against, unless that is a number."""
     own = (cell.point, cell.backbone, rule.policy)
     return [own] if rule.of_point is None else [own, (rule.of_point, cell.backbone, rule.of_policy or rule.policy)]
-
-
-def _judge(protocol: Protocol, rule: Continuation, cell: Cell, results: Mapping[Cell, CellResult]) -> str | None:
-    seeds = protocol.points[cell.point].seeds[: rule.after]
-    reached, *held = [_mean(protocol, rule, wanted, seeds, results) for wanted in _compared(rule, cell)]
-    bound = held[0] if held else rule.bound
-    what = f"{rule.endpoint} of {rule.policy!r} over the seeds {', '.join(map(str, seeds))}"
-    if reached is None or bound is None:
-        return f"the continuation criterion can't be judged: {what} or what it is held against isn't known"
-    if protocol.endpoints[rule.endpoint].sign * (reached - bound) >= -rule.margin:
-        return None
-    return f"stopped by the continuation criterion: {what} is {reached:.4f}, and {bound:.4f} is asked"
-
-
-def _mean(
-    protocol: Protocol,
-    rule: Continuation,
-    wanted: tuple[str, str, str],
-    seeds: tuple[int, ...],
-    results: Mapping[Cell, CellResult],
-) -> float | None:
-    found = {
-        cell.seed: endpoint_value(protocol, rule.endpoint, result)
-        for cell, result in results.items()
-        if (cell.point, cell.backbone, cell.policy) == wanted and cell.seed in seeds
-    }
-    values = [value for value in found.values() if value is not None]
-    return fmean(values) if len(values) == len(seeds) else None
