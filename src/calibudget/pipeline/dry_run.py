@@ -10,9 +10,9 @@ from typing import Any
 
 from calibudget.pipeline.calibration import calibration_items
 from calibudget.pipeline.inputs import Run
-from calibudget.pipeline.prepare import Prepared, prepare, with_tokens
+from calibudget.pipeline.prepare import Prepared, with_tokens
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.rounds import earlier_rounds
+from calibudget.pipeline.resources import read_sources
 from calibudget.pipeline.score import check_scorer, read_given, scorer_for
 from calibudget.recipe.schema import Recipe
 from calibudget.records import Unit
@@ -82,7 +82,7 @@ def dry_run(
     needs_scores = given is None and recipe.calibration != "none"
     if needs_scores:
         check_scorer(recipe)
-    prepared = with_tokens(recipe, prepare(recipe, earlier_rounds(recipe), progress=progress), progress=progress)
+    prepared = with_tokens(recipe, read_sources(recipe, None, progress=progress), progress=progress)
     run = Run(recipe=recipe, prepared=prepared)
     floors, sizes = run.floors(), run.pools.sizes
     if given is not None:

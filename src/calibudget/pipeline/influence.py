@@ -16,10 +16,10 @@ from calibudget.hardware import Device
 from calibudget.influence.config import WARM_UP, InfluenceConfig
 from calibudget.keys import order_keys
 from calibudget.pipeline.encoding import ENCODED, training_encoder
-from calibudget.pipeline.prepare import Prepared, prepare
+from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.proxies import MERGED_NAME, Shards, read_proxy_pool
-from calibudget.pipeline.rounds import earlier_rounds
+from calibudget.pipeline.resources import read_sources
 from calibudget.pipeline.run_directory import check_no_run, recipe_of_run
 from calibudget.pipeline.score import check_scorer
 from calibudget.pipeline.training_options import training_libraries
@@ -198,7 +198,7 @@ def _score_shards(
 
 def _task(recipe: Recipe, config: InfluenceConfig, run_dir: Path | None, progress: Progress) -> _Task:
     check_scorer(recipe)
-    prepared = prepare(recipe, earlier_rounds(recipe), progress=progress)
+    prepared = read_sources(recipe, None, progress=progress)
     pool = proxy_pool({label: [one.record_id for one in split.candidates] for label, split in prepared.splits.items()})
     if run_dir is not None and read_proxy_pool(run_dir).sha256 != pool.sha256:
         raise ArtefactError(f"{run_dir}: its candidates aren't those that these sources give; is it the same data?")
