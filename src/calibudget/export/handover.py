@@ -15,14 +15,12 @@ from calibudget.errors import ArtefactError, InputError, TrainingError
 from calibudget.export.configuration import configuration
 from calibudget.export.rows import write_blend, write_croissant, write_messages, write_tokens
 from calibudget.export.trainers import Job, Trainer, trainer_named
-from calibudget.lm.encoding import Encoder
 from calibudget.messages import counted
 from calibudget.pipeline.progress import Progress, silent, whole
-from calibudget.pipeline.run_directory import check_no_run, recipe_of_run
-from calibudget.pipeline.train import FinishedRun, check_model, finished_run, rows_to_encode
+from calibudget.pipeline.run_directory import check_no_run
+from calibudget.pipeline.train import FinishedRun, check_model, encoded, finished_run, rows_to_encode
 from calibudget.pipeline.training_options import training_libraries, training_options, within_context
 from calibudget.pipeline.verify import verify
-from calibudget.recipe.schema import Recipe
 from calibudget.store.canonical import canonical_json
 from calibudget.store.files import directory_lock, make_directory, write_atomic
 from calibudget.store.manifest import Manifest
@@ -83,7 +81,7 @@ def export(
         DependencyError: the model's libraries are missing.
     """
     target, directory, output = trainer_named(trainer), Path(run_dir), Path(output_dir)
-    run, recipe = finished_run(directory), recipe_of_run(directory)
+    run = finished_run(directory)
     check_no_run(output.parent)
     if output.is_symlink() or (output.exists() and (not output.is_dir() or any(output.iterdir()))):
         raise ArtefactError(f"{output}: holds something already, or is a link; name a new or an empty folder")
@@ -91,13 +89,13 @@ def export(
     if target.trains:
         with training_libraries(f"export --for {trainer}"):
             import calibudget.training.adapter  # noqa: F401 - before the long part, whether it is there
-    options = training_options(recipe, overrides)
+    options = training_options(run.recipe, overrides)
     _check_verified(directory, progress)
     with _new_folder(output) as folder:
         if target.rows in ("hub", "croissant"):
-            made = _TrainSet(run=run, recipe=recipe, config=options.config)
+            made = _TrainSet(run=run, config=options.config)
         else:
-            made = _with_tokens(run, recipe, options, model, allow_other_model=allow_other_model, progress=progress)
+            made = _with_tokens(run, options, model, allow_other_model=allow_other_model, progress=progress)
         exported = _write(trainer, target, made, folder)
     return replace(exported, folder=output)
 
@@ -107,7 +105,6 @@ class _TrainSet:
     """A train set to hand over as it is."""
 
     run: FinishedRun
-    recipe: Recipe
     config: TrainingConfig
 
 
@@ -141,30 +138,20 @@ def _check_verified(directory: Path, progress: Progress) -> None:
 
 
 def _with_tokens(
-    run: FinishedRun,
-    recipe: Recipe,
-    options: Any,
-    model: str | None,
-    *,
-    allow_other_model: bool,
-    progress: Progress,
+    run: FinishedRun, options: Any, model: str | None, *, allow_other_model: bool, progress: Progress
 ) -> _WithTokens:
     """Encode the train set as `train` does, without loading the model's weights."""
     from calibudget.lm.loading import outline_model
-    from calibudget.training.data import encode_examples
 
-    name = model or recipe.model
+    name = model or run.recipe.model
     if name is None:
         raise TrainingError("the run's recipe names no model, whose tokenizer is needed; name one with --model")
     outline = outline_model(name)
     language_model = outline.language_model
     check_model(run.manifest, language_model.identity, language_model.tokenizer, allow_other=allow_other_model)
     config = within_context(options, language_model.context_length)
-    encoder = Encoder(recipe.template, language_model.tokenizer, embedding_size=language_model.embedding_size)
-    progress("encoding", 0, None)
-    examples = encode_examples(rows_to_encode(run), encoder, max_length=config.max_length, too_long=config.too_long)
-    progress("encoding", len(examples), len(examples))
-    return _WithTokens(run=run, recipe=recipe, config=config, outline=outline, encoder=encoder, examples=examples)
+    encoder, examples = encoded(run.recipe, rows_to_encode(run), language_model, config, progress)
+    return _WithTokens(run=run, config=config, outline=outline, encoder=encoder, examples=examples)
 
 
 def _write(trainer: str, target: Trainer, made: _TrainSet, folder: Path) -> Exported:
@@ -175,7 +162,7 @@ def _write(trainer: str, target: Trainer, made: _TrainSet, folder: Path) -> Expo
         "trainer": trainer,
         "manifest_sha256": made.run.manifest_sha256,
         "selected_sha256": made.run.manifest.selection.selected_sha256,
-        "template": made.recipe.template,
+        "template": made.run.recipe.template,
         "left_out": left_out,
     }
     examples: tuple[TrainingExample, ...] = ()

@@ -39,13 +39,14 @@ def training_encoder(recipe: Recipe) -> Encoder | None:
     if recipe.scorer == "fake" or recipe.model is None:
         return None
     try:
-        return _encoder(recipe.model, recipe.template, weights=recipe.scorer == "local")
+        return encoder_of(recipe.model, recipe.template, weights=recipe.scorer == "local")
     except InputError:  # scores were made elsewhere, or whoever verifies has no model
         return None
 
 
 @lru_cache(maxsize=2)
-def _encoder(model: str, template: Template, *, weights: bool) -> Encoder:
+def encoder_of(model: str, template: Template, *, weights: bool = False) -> Encoder:
+    """The encoder of a model's tokenizer; with `weights` it knows which ids the model embeds."""
     from calibudget.lm.encoding import Encoder
     from calibudget.lm.loading import load_tokenizer, outline_model
 

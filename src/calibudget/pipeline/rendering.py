@@ -5,12 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
+from typing import TYPE_CHECKING
 
 from calibudget.errors import DependencyError, ScoringError
+from calibudget.pipeline.encoding import encoder_of
 from calibudget.recipe.schema import Recipe
 from calibudget.records import Record
 from calibudget.selection.rows import Texts
 from calibudget.store.manifest import Manifest
+
+if TYPE_CHECKING:
+    from calibudget.lm.encoding import Template
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,9 +86,6 @@ def taught(recipe: Recipe, end: str | None) -> Mapping[str, object]:
 
 
 @cache
-def _of_model(model: str, template: str) -> Rendering:
-    from calibudget.lm.encoding import Encoder
-    from calibudget.lm.loading import load_tokenizer
-
-    encoder = Encoder(template, load_tokenizer(model))  # type: ignore[arg-type]
+def _of_model(model: str, template: Template) -> Rendering:
+    encoder = encoder_of(model, template)
     return Rendering(texts=lambda record: encoder.rendered([record])[0], end=encoder.end)

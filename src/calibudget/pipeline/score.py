@@ -15,7 +15,7 @@ from pydantic import TypeAdapter
 from calibudget.errors import ArtefactError, RecipeError, ScoringError
 from calibudget.messages import counted
 from calibudget.pipeline.calibration import calibration_items, settings_of
-from calibudget.pipeline.encoding import training_encoder
+from calibudget.pipeline.encoding import encoder_of, training_encoder
 from calibudget.pipeline.progress import Progress, silent, whole
 from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.pipeline.run_directory import check_no_run
@@ -196,10 +196,7 @@ def export_calibration(recipe: Recipe, output: str | Path, *, progress: Progress
 
 def _texts(recipe: Recipe, settings: ScorerSettings, progress: Progress) -> list[dict[str, object]]:
     """The calibration records as the texts that are scored, a mapping a record; see `export_calibration`."""
-    from calibudget.lm.encoding import Encoder
-    from calibudget.lm.loading import load_tokenizer
-
-    encoder = Encoder(settings.template, load_tokenizer(settings.model))
+    encoder = encoder_of(settings.model, settings.template)
     items = calibration_items(recipe, read_sources(recipe, None, progress=progress).splits.values())
     records = sorted((item.record for item in items), key=lambda record: (record.source, record.record_id))
     lines: list[dict[str, object]] = []

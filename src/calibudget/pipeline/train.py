@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,12 +21,14 @@ from calibudget.store.files import check_writable, resolved
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
 from calibudget.store.sums import SUMS_NAME, extend_sums, file_digest
 from calibudget.store.train_set import TRAIN_NAMES, read_train, train_files
-from calibudget.training.config import Execution
+from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.job import ADAPTER_NAME, TrainingJob, check_usable
 from calibudget.training.report import LOG_NAME, Listener, TrainingResult
 from calibudget.training.trackers import check_trackers
 
 if TYPE_CHECKING:
+    from calibudget.lm.encoding import Encoder
+    from calibudget.training.data import TrainingExample
     from calibudget.training.devices import Devices
 
 
@@ -241,6 +243,24 @@ def _named(model: Mapping[str, object]) -> str:
     return f"{model.get('name')!r}{digest}"
 
 
+def encoded(
+    recipe: Recipe,
+    rows: Iterable[Mapping[str, object]],
+    language_model: Any,
+    config: TrainingConfig,
+    progress: Progress,
+) -> tuple[Encoder, tuple[TrainingExample, ...]]:
+    """Rows as they are trained on, and what encoded them."""
+    from calibudget.lm.encoding import Encoder
+    from calibudget.training.data import encode_examples
+
+    progress("encoding", 0, None)
+    encoder = Encoder(recipe.template, language_model.tokenizer, embedding_size=language_model.embedding_size)
+    examples = encode_examples(rows, encoder, max_length=config.max_length, too_long=config.too_long)
+    progress("encoding", len(examples), len(examples))
+    return encoder, examples
+
+
 def _job(
     runs: Sequence[FinishedRun],
     language_model: Any,
@@ -250,20 +270,14 @@ def _job(
     progress: Progress,
 ) -> TrainingJob:
     """What is trained: the rows of all runs, encoded."""
-    from calibudget.lm.encoding import Encoder
-    from calibudget.training.data import encode_examples
-
     recipe, config = runs[0].recipe, within_context(options, language_model.context_length)
-    progress("encoding", 0, None)
     if recipe.max_length is not None and config.max_length < recipe.max_length:
         warnings.warn(
             f"max_length {config.max_length} is less than the calibration.max_length {recipe.max_length} that the run "
             f"was measured with: longer examples are {'refused' if config.too_long == 'refuse' else 'cut'}",
             stacklevel=3,
         )
-    encoder = Encoder(recipe.template, language_model.tokenizer, embedding_size=language_model.embedding_size)
-    examples = encode_examples(_rows(runs), encoder, max_length=config.max_length, too_long=config.too_long)
-    progress("encoding", len(examples), len(examples))
+    _, examples = encoded(recipe, _rows(runs), language_model, config, progress)
     return TrainingJob(
         language_model=language_model,
         examples=examples,
