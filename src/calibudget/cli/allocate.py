@@ -43,11 +43,7 @@ Budgets = Annotated[
 
 
 def _asked(statistics: Path | None, budget: str | None, floor: str | None) -> tuple[str, str]:
-    """Budget and common floor as options or else a run directory say them.
-
-    Raises:
-        InputError: nothing says the budget.
-    """
+    """Budget and common floor as options or else a run directory say them."""
     if statistics is not None and not statistics.exists():
         raise InputError(f"{statistics}: no such statistics file or run directory")
     if statistics is not None and statistics.is_dir() and (budget is None or floor is None):

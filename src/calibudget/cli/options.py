@@ -167,20 +167,12 @@ def numbers(texts: Sequence[str], option: str) -> list[float]:
 
 
 def named_integers(texts: Sequence[str] | None, option: str) -> dict[str, int] | None:
-    """Read repeated `label=n` texts; None where the option wasn't given.
-
-    Raises:
-        InputError: a text without `=`, a number that isn't a plain integer, or a label given twice.
-    """
+    """Read repeated `label=n` texts; None where the option wasn't given."""
     return _named(texts, option, int, "an integer")
 
 
 def sizes_by_label(texts: Sequence[str] | None) -> dict[str, int] | None:
-    """Pool sizes from `label=n` texts, JSON objects of them and `splits.parquet` files; None where there are none.
-
-    Raises:
-        InputError: a text that is none of these, a size that isn't a nonnegative integer, or a label given twice.
-    """
+    """Pool sizes from `label=n` texts, JSON objects of them and `splits.parquet` files; None where there are none."""
     from calibudget.store.canonical import read_object
     from calibudget.store.splits import read_splits
 

@@ -305,11 +305,7 @@ def _escaped(label: str) -> str:
 
 @contextmanager
 def _new_folder(output: Path) -> Iterator[Path]:
-    """A folder that becomes `output` when the block ends, and vanishes with all that it holds when it raises.
-
-    Raises:
-        ArtefactError: nothing can be written beside it.
-    """
+    """A folder that becomes `output` when the block ends, and vanishes with all that it holds when it raises."""
     parent = output.resolve().parent
     name = sha256(output.resolve().name.encode(errors="surrogateescape")).hexdigest()[:16]
     held = parent / f".calibudget-{name}.tmp"  # the same for the same output, so what a killed writer left goes

@@ -163,7 +163,6 @@ def read_plan(path: Path) -> AllocationPlan:
     """The plan of an `allocation.json`.
 
     Raises:
-        ArtefactError: the file isn't what it should be.
         AllocationError: its policy was removed.
     """
     stored = ALLOCATION.read(path)

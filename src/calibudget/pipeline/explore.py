@@ -90,7 +90,6 @@ def read_measured(
 
     Raises:
         InputError: a scores file without pool sizes.
-        ArtefactError: the file isn't what it should be.
     """
     if path.suffix == ".json":
         return STATISTICS.read(path)

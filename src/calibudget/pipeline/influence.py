@@ -245,11 +245,7 @@ class _Task:
             yield from _rows([records[entry]])
 
     def lengths(self, progress: Progress) -> list[int]:
-        """Tokens of each candidate, by source; so a record that can't be encoded is told before hours of warm-up.
-
-        Raises:
-            TrainingError, ScoringError: a candidate or a calibration record is too long, or can't be encoded.
-        """
+        """Tokens of each candidate, by source; so a record that can't be encoded is told before hours of warm-up."""
         from calibudget.training.data import encode_examples
 
         encoder, config = training_encoder(self.recipe), self.config.warm_up

@@ -49,11 +49,7 @@ def held_out_benchmarks(directory: Path) -> list[Benchmark]:
 
 
 def own_source(name: str, given: str) -> SourceSpec:
-    """What `name=file` or `name={path: file, ...}` says of a task of the user's own, in a source's fields.
-
-    Raises:
-        RecipeError: fields that no source has, or that don't go together.
-    """
+    """What `name=file` or `name={path: file, ...}` says of a task of the user's own, in a source's fields."""
     words = f"task {name}"
     fields = parse_document(given, words).value if given.lstrip().startswith("{") else {"path": given}
     recipe = {"budget": 0, "policy": "equal", "calibration": "none", "sources": {name: fields}}

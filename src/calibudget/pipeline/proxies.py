@@ -227,11 +227,7 @@ class Shards:
                     pass
 
     def merge(self) -> None:
-        """Write all shards in rank order, once all are there; of several processes one after the other.
-
-        Raises:
-            ArtefactError: another run holds the directory, or the disk is full.
-        """
+        """Write all shards in rank order, once all are there; of several processes one after the other."""
         files = [self.file(shard) for shard in range(self.header.shards)]
         with directory_lock(self.directory, patience=_PATIENCE):
             clean_stale(self.directory)  # nobody else writes here: shards are made in folders of their own

@@ -20,7 +20,6 @@ def earlier_rounds(recipe: Recipe) -> Ledger | None:
     """The ledger of the rounds that a recipe names, and of those before them; None in a first round.
 
     Raises:
-        ArtefactError: a directory isn't a finished run that verifies.
         RecipeError: a round's budget counts in another unit.
     """
     if recipe.rounds is None:

@@ -106,11 +106,7 @@ def _work_of(output: Path) -> Path:
 
 @contextmanager
 def _new_file(output: Path) -> Iterator[Path]:
-    """Where to make a file that becomes the output when the block ends; of several commands one makes it.
-
-    Raises:
-        ArtefactError: the output exists, another command is at it, or scoring was begun for it.
-    """
+    """Where to make a file that becomes the output when the block ends; of several commands one makes it."""
     _check_new(output)
     work = _work_of(output)
     with work_directory(work):
@@ -329,10 +325,6 @@ def scorer_for(recipe: Recipe, shared: Shared | None, progress: Progress) -> Ite
     """The scorer that a recipe asks for, wherever it says; workers end with the block.
 
     A model is loaded here, unless it is shared and has no adapter on it; workers load their own.
-
-    Raises:
-        RecipeError: the recipe says `calibration: none`.
-        ScoringError, DependencyError: the model or the cluster can't be found, loaded or used.
     """
     settings = settings_of(recipe)
     engine: Engine = "ray" if recipe.engine == "ray" else "local"
@@ -406,11 +398,7 @@ class GivenScores:
 def read_given(
     recipe: Recipe, scores: str | Path | Sequence[str | Path] | None, verdict: str | None = None
 ) -> GivenScores | None:
-    """Read scores that were made elsewhere, before any source is read; see `read_scores_file`.
-
-    Raises:
-        ArtefactError: a file that can't be read, or isn't what it should be.
-    """
+    """Read scores that were made elsewhere, before any source is read; see `read_scores_file`."""
     files = (scores,) if isinstance(scores, str | Path) else scores or ()
     if not files:
         return None

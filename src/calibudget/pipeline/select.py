@@ -85,9 +85,6 @@ def write_inputs(run: Run, directory: Path) -> None:
     """Write the resolved recipe, `splits.parquet`, `hygiene.json`, and what else there is before anything is drawn.
 
     That is `rounds.json` where there were rounds before, and `held-out.jsonl` where records are held out to evaluate.
-
-    Raises:
-        ScoringError: a held-out record can't be encoded; see `check_encodable`.
     """
     recipe, prepared = run.recipe, run.prepared
     rendering(recipe)  # what can't be rendered is refused before anything is scored
@@ -119,11 +116,7 @@ def write_outcome(
     statistics: Statistics | None = None,
     allocation_given: bool = False,
 ) -> Manifest:
-    """Write a plan, what was drawn by it, and the manifest and sums that end a run.
-
-    Raises:
-        ScoringError: a selected record can't be encoded as `train` does; see `check_encodable`.
-    """
+    """Write a plan, what was drawn by it, and the manifest and sums that end a run."""
     ALLOCATION.write(directory / ALLOCATION_NAME, plan)
     _write_selected(run, selection, directory)
     manifest = make_manifest(run, made, plan, selection, statistics, directory, allocation_given=allocation_given)

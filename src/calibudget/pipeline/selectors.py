@@ -146,11 +146,7 @@ def _subgroups(recipe: Recipe, part: InfluencePart) -> tuple[str, ...]:
 
 
 def _of_candidates(path: Path, pools: Pools, *, strict: bool) -> tuple[dict[str, dict[str, float]], int]:
-    """The file's scores of the candidates by source, and how many rows are of other records.
-
-    Raises:
-        ArtefactError: `strict` and there are others; or the file names a source that the recipe doesn't have.
-    """
+    """The file's scores of the candidates by source, and how many rows are of other records."""
     candidates = {label: {one.record_id for one in records} for label, records in pools.items()}
     values: dict[str, dict[str, float]] = {label: {} for label in sorted(candidates)}
     others = []

@@ -22,7 +22,6 @@ def statistics_of_file(
     """The statistics of a scores file, or of several that are joined by record (paper 2.2); see `read_scores_file`.
 
     Raises:
-        ArtefactError: the file or a row of it can't be used.
         InputError: sources differ from the pool sizes'; both are named.
         ScoringError, AllocationError: sources have too few scores, or scores out of range.
     """

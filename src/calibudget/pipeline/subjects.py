@@ -87,8 +87,6 @@ def find_subject(
 
     Raises:
         InputError: a model without an output directory, or named twice; adapters of one name.
-        RecipeError: the run's recipe can't be read.
-        ArtefactError: the run's manifest can't be read.
     """
     directory = Path(target)
     named: dict[str, Path | None] = _named(adapters)

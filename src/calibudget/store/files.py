@@ -32,11 +32,7 @@ _DISK_ERRORS: Final = _FULL | {errno.EIO, errno.EROFS}
 
 
 def write_atomic(path: Path, data: bytes) -> None:
-    """Replace or create one file with the given bytes, wholly or not at all.
-
-    Raises:
-        ArtefactError: the disk is full or can't be written; the old file, if any, is as it was.
-    """
+    """Replace or create one file with the given bytes, wholly or not at all."""
     with atomic_file(path) as handle:
         handle.write(data)
 
@@ -77,9 +73,6 @@ def move_into_place(whole: Path, path: Path) -> None:
 
     It is made in a work directory that its writer holds, so that no other's `clean_stale` meets it half-written, where
     several writers share the folder it belongs in.
-
-    Raises:
-        ArtefactError: the disk is full or can't be written; the old file, if any, is as it was.
     """
     _replace(whole, path)
     flush(path.parent)
