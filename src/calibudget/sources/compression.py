@@ -16,6 +16,7 @@ COMPRESSED: Final = (".gz", ".zst")
 #: What reading a torn or vanished file raises.
 BROKEN: Final = (OSError, EOFError, zlib.error)
 _BUFFER: Final = 2**18
+_PLACE: Final = 2**13
 
 
 class _Bounded(io.RawIOBase):
@@ -54,14 +55,14 @@ class _Bounded(io.RawIOBase):
         super().close()
 
 
-def open_plain(path: Path, limits: Limits) -> IO[bytes]:
-    """A data file's bytes, decompressed as its ending says.
+def open_plain(path: Path, limits: Limits, *, in_places: bool = False) -> IO[bytes]:
+    """A data file's bytes, decompressed as its ending says; of an uncompressed one little at a time `in_places`.
 
     Reading it raises one of `BROKEN` where the file is torn, and DataError where it gives more than it may.
     """
     ending = path.suffix.lower()
     if ending not in COMPRESSED:
-        return path.open("rb", buffering=_BUFFER)
+        return path.open("rb", buffering=_PLACE if in_places else _BUFFER)
     raw = path.open("rb")
     if not raw.peek(1):
         raw.close()

@@ -184,7 +184,7 @@ def read_json_lines(
     at = -1
     blank = 0
     try:
-        with open_plain(path, limits) as handle:
+        with open_plain(path, limits, in_places=wanted is not None) as handle:
             for places, lines in _wanted_lines(handle, path, longest, wanted):
                 values = _loaded(lines, longest)
                 block = _block(places, values, lines, nesting) if values else None

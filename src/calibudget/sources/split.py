@@ -16,7 +16,7 @@ from calibudget.messages import counted, shown
 from calibudget.records import Record, Split
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.pool import CandidatePool, RowFile
-from calibudget.sources.table import ROW, Rows, among, smallest, sorted_rows
+from calibudget.sources.table import ROW, Rows, among, smallest, sorted_rows, taken
 
 _ROLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -124,7 +124,7 @@ class Parting:
         first = np.empty(0, dtype=ROW)
         distinct = left_out = 0
         for rows in self._usable() if size else ():
-            some = rows[rows["copy"] < 2]
+            some = taken(rows, np.flatnonzero(rows["copy"] < 2))
             if role == "calibration" and self._calibration:
                 some = some[among(some["key"], self._calibration)]
             elif barred:
@@ -148,7 +148,7 @@ class Parting:
         usable = fresh = alike = 0
         for rows in self._usable():
             usable += len(rows)
-            own = rows[~among(rows["prompt"], prompts)]
+            own = taken(rows, np.flatnonzero(~among(rows["prompt"], prompts)))
             fresh += len(own)
             if twins is not None:
                 like = among(own["prompt"], twins.prompts) | among(own["text"], twins.texts)
