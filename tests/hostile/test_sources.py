@@ -123,7 +123,7 @@ def test_a_parquet_file_with_two_columns_of_one_name_is_refused(tmp_path: Path) 
 def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "r.jsonl").write_bytes(GOOD)
 
-    def deny(path: Path, limits: object) -> object:
+    def deny(path: Path, limits: object, **_: object) -> object:
         raise PermissionError(13, "Permission denied", str(path))
 
     monkeypatch.setattr(lines, "open_plain", deny)

@@ -8,6 +8,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -122,7 +123,12 @@ def test_going_through_a_pool_reads_a_compressed_file_once(tmp_path: Path, monke
     monkeypatch.setattr(pool, "_CHUNK", 7)
     monkeypatch.setattr(pool, "_WAITING", 500)
     opened = []
-    monkeypatch.setattr(lines, "open_plain", lambda *given: opened.append(given) or compression.open_plain(*given))  # type: ignore[func-returns-value]
+
+    def counting(*given: Any, **how: Any) -> Any:
+        opened.append(given)
+        return compression.open_plain(*given, **how)
+
+    monkeypatch.setattr(lines, "open_plain", counting)
     found = list(candidates)
     assert len(opened) == 1
     assert [record.record_id for record in found] == list(candidates.ids)  # type: ignore[attr-defined]
