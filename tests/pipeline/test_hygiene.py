@@ -124,13 +124,13 @@ def test_shared_runs_of_words_are_kept_dropped_or_refused(meeting: Any, tmp_path
 def reads(monkeypatch: pytest.MonkeyPatch) -> Any:
     """The names of the files that are read whole, in order."""
     names = []
-    rows = FileInput.rows
+    blocks = FileInput.blocks
 
     def counted(given: Any) -> Any:
         names.append(given.file.name)
-        return rows(given)
+        return blocks(given)
 
-    monkeypatch.setattr(FileInput, "rows", counted)
+    monkeypatch.setattr(FileInput, "blocks", counted)
     monkeypatch.setattr(cache_files, "SMALL", 0)
     return names
 
