@@ -18,8 +18,10 @@ import platform
 import random
 import re
 import tracemalloc
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from operator import attrgetter
+from typing import Any
 
 os.environ["OPENBLAS_NUM_THREADS"] = "1"  # one core for everything; idle BLAS threads would burn CPU seconds
 
@@ -35,6 +37,8 @@ from calibudget.allocation.quotas import allocate, apportion
 from calibudget.allocation.statistics import bootstrap
 from calibudget.keys import named_stream
 
+#: The mappings of an allocation.
+THREE = ("quotas", "shares", "floor_quotas")
 Run = Callable[[], object]
 
 
@@ -180,14 +184,15 @@ def told(right: bool) -> str:
 def many_sources(rounds: int, size: int, pattern: str) -> None:
     print(f"\n## {size:,} sources\n\nmedians of {rounds} rounds\n")
     print(
-        "| utilities | arrays CPU ms | mappings CPU ms | integers CPU ms | ratios | doubles CPU ms | right | doubles |"
+        "| utilities | arrays CPU ms | integers | times | mappings, quotas | all three | integers by label | times "
+        "| doubles | right | doubles |"
     )
-    print("|---|---:|---:|---:|---:|---:|---|---|")
+    print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---|---|")
     names = [f"source {k:07d}" for k in range(size)]
     for name, utilities, caps, budget in families(size):
         if not re.search(pattern, name):
             continue
-        answers: dict[str, object] = {}
+        answers: dict[str, Any] = {}
         runs: dict[str, Run] = {
             "ours": lambda u=utilities, c=caps, b=budget: apportion_arrays(u, b, upper=c).quotas,
             "integers": lambda u=utilities, c=caps, b=budget: by_integers(
@@ -197,17 +202,20 @@ def many_sources(rounds: int, size: int, pattern: str) -> None:
         }
         worth = dict(zip(names, utilities.tolist(), strict=True))
         bounds = None if caps is None else dict(zip(names, caps.tolist(), strict=True))
-        runs["mappings"] = lambda u=worth, c=bounds, b=budget: list(apportion(u, b, upper=c).quotas.values())
+        runs["mappings"] = lambda u=worth, c=bounds, b=budget: apportion(u, b, upper=c).quotas
+        runs["all three"] = lambda u=worth, c=bounds, b=budget: attrgetter(*THREE)(apportion(u, b, upper=c))
+        runs["by label"] = lambda u=worth, c=bounds, b=budget: by_label(u, b, c)
         figures = in_turn(runs, rounds, answers=answers)
         exact = np.array(answers["integers"])
-        ours, mapped, doubles = (np.array_equal(answers[key], exact) for key in ("ours", "mappings", "doubles"))
+        right = np.array_equal(answers["ours"], exact) and answers["mappings"] == answers["by label"]
+        right = right and list(answers["by label"].values()) == answers["integers"]
         wrong = int((np.asarray(answers["doubles"]) != exact).sum())
         cpu = {key: figure[1] * 1e3 for key, figure in figures.items()}
         print(
-            f"| {name} | {cpu['ours']:.0f} | {cpu['mappings']:,.0f} | {cpu['integers']:,.0f} "
-            f"| {cpu['integers'] / cpu['ours']:.0f}x, {cpu['integers'] / cpu['mappings']:.1f}x | {cpu['doubles']:.0f} "
-            f"| {'yes' if ours and mapped else 'NO'} "
-            f"| {'yes' if doubles else f'no, {wrong:,} quotas differ'} |",
+            f"| {name} | {cpu['ours']:.0f} | {cpu['integers']:,.0f} | {cpu['integers'] / cpu['ours']:.0f} "
+            f"| {cpu['mappings']:,.0f} | {cpu['all three']:,.0f} | {cpu['by label']:,.0f} "
+            f"| {cpu['by label'] / cpu['mappings']:.1f} | {cpu['doubles']:.0f} | {'yes' if right else 'NO'} "
+            f"| {f'no, {wrong:,} quotas differ' if wrong else 'yes'} |",
             flush=True,
         )
 
@@ -233,6 +241,13 @@ def by_integers(utilities: Sequence[float], budget: int, caps: Sequence[int] | N
     for k in sorted(remainders, key=remainders.__getitem__, reverse=True)[:short]:
         quotas[k] += 1
     return quotas
+
+
+def by_label(utilities: Mapping[str, float], budget: int, caps: Mapping[str, int] | None = None) -> dict[str, int]:
+    """The same from mappings to a mapping, labels sorted, since they settle ties."""
+    labels = sorted(utilities)
+    limits = None if caps is None else [caps[label] for label in labels]
+    return dict(zip(labels, by_integers([utilities[label] for label in labels], budget, limits), strict=True))
 
 
 def by_doubles(utilities: np.ndarray, budget: int, caps: np.ndarray | None) -> np.ndarray:

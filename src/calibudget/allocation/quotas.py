@@ -53,16 +53,11 @@ def apportion(
     budget = as_count(budget, "the budget")
     low, high = integer_bounds(labels, budget, lower, upper)
     result = spread(in_order(labels, utilities), labels, low, high, budget)
-    return Allocation(
-        budget=budget,
-        quotas=dict(zip(labels, result.quotas, strict=True)),
-        shares=dict(zip(labels, result.shares(), strict=True)),
-        floor_quotas=dict(zip(labels, low, strict=True)),
-    )
+    return Allocation.of(budget, labels, result.quotas, result.shares, low)
 
 
 def integer_bounds(
-    labels: Sequence[str],
+    labels: list[str],
     budget: int,
     lower: Mapping[str, Real] | None,
     upper: Mapping[str, Real] | None,
@@ -79,14 +74,16 @@ def integer_bounds(
         of: what names the sources, for the message.
     """
     budget = as_count(budget, "the budget")
-    low = [0] * len(labels)
+    low, high = [0] * len(labels), [budget] * len(labels)
+    if labels and lower is None and upper is None:
+        return low, high
     if lower is not None:
         require_same_labels(labels, lower, "lower", of)
-        low = [lowest_count(lower[label], "the lower bound", label) for label in labels]
-    high = [bound if bound > budget else budget for bound in low]
+        low = as_counts(in_order(labels, lower), "the lower bound", labels, lowest_count)
+        high = [max(budget, *low)] * len(low) if low else []
     if upper is not None:
         require_same_labels(labels, upper, "upper", of)
-        high = [highest_count(upper[label], "the upper bound", label) for label in labels]
+        high = as_counts(in_order(labels, upper), "the upper bound", labels, highest_count)
     _require_feasible(labels, low, high, budget)
     return low, high
 
@@ -227,12 +224,7 @@ def allocate(
     require_same_labels(problem.labels, utilities, "utilities", "pool_sizes")
     extra = problem.solve(in_order(problem.labels, utilities))
     quotas = map(add, problem.floor_quotas, extra.quotas)
-    return Allocation(
-        budget=problem.budget,
-        quotas=dict(zip(problem.labels, quotas, strict=True)),
-        shares=dict(zip(problem.labels, extra.shares(), strict=True)),
-        floor_quotas=dict(zip(problem.labels, problem.floor_quotas, strict=True)),
-    )
+    return Allocation.of(problem.budget, problem.labels, quotas, extra.shares, problem.floor_quotas)
 
 
 def _own_counts(labels: Sequence[str], values: Mapping[str, int] | None, name: str) -> dict[str, int]:

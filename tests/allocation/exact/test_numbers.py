@@ -111,6 +111,32 @@ def test_weights_keep_the_proportions_over_the_least_common_denominator() -> Non
         integer_weights([1, "x"], "ab")
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.1, 0.3, 7.25],
+        [2.0**-969, 1.0, 2.0**-968.5],
+        [2.0**-971, 1.0],
+        [5e-324, 1.0],
+        [1e-300, 1e300],
+        [1.7e308, 1.5, 2.0**971],
+        [0.0, 0.1],
+    ],
+)
+def test_weights_of_doubles_are_exact(values: list[float]) -> None:
+    weights = integer_weights(values, "abc")
+    assert [Fraction(weight, max(weights)) for weight in weights] == [
+        Fraction(v) / Fraction(max(values)) for v in values
+    ]
+
+
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -0.5])
+def test_doubles_that_are_no_weights_are_refused_wherever_they_stand(wrong: float) -> None:
+    for values in ([wrong, 0.5], [0.5, wrong], [wrong]):
+        with pytest.raises(AllocationError, match=f"the utility of '{'ab'[values.index(wrong)]}' must"):
+            integer_weights(values, "ab"[: len(values)])
+
+
 def test_counts_that_could_not_be_told_are_refused() -> None:
     assert as_count(10**4000 - 1, "the budget") == 10**4000 - 1
     with pytest.raises(AllocationError, match=r"^the budget has more than 4,000 digits: count in a larger unit$"):

@@ -76,32 +76,31 @@ def _level(weights: Sequence[int], lower: Sequence[int], upper: Sequence[int], b
     there and can be settled; if not, the level is no higher, and whoever is under the lower bound can. Each round
     settles a source or ends.
     """
-    free = [k for k, weight in enumerate(weights) if weight]
-    settled = {k: lower[k] for k, weight in enumerate(weights) if not weight}
-    left = budget - sum(settled.values())
-    total = sum(weights)
+    free = [k for k, weight in enumerate(weights) if weight and lower[k] < upper[k]]
+    bounds = list(lower)
+    left = budget - sum(lower) + sum([lower[k] for k in free])
+    total = sum([weights[k] for k in free])
+    raised = any(lower)
+    shares: list[int] = []
     while free:
-        over, under = {}, {}
-        cut_off = added = 0
-        for k in free:
-            share = left * weights[k]
-            if share > (limit := upper[k] * total):
-                over[k] = upper[k]
-                cut_off += share - limit
-            elif share < (limit := lower[k] * total):
-                under[k] = lower[k]
-                added += limit - share
-        bounded = over if cut_off > added else under
-        if not bounded:
+        shares = [left * weights[k] for k in free]
+        over = [k for k, share in zip(free, shares, strict=True) if share > upper[k] * total]
+        under = [k for k, share in zip(free, shares, strict=True) if share < lower[k] * total] if raised else []
+        if not over and not under:
             break
-        settled |= bounded
-        free = [k for k in free if k not in bounded]
-        left -= sum(bounded.values())
+        cut_off = sum(left * weights[k] - upper[k] * total for k in over)
+        added = sum(lower[k] * total - left * weights[k] for k in under)
+        bounded, limits = (over, upper) if cut_off > added else (under, lower)
+        for k in bounded:
+            bounds[k] = limits[k]
+        left -= sum(limits[k] for k in bounded)
         total -= sum(weights[k] for k in bounded)
+        settled = set(bounded)
+        free = [k for k in free if k not in settled]
     denominator = total or 1
-    numerators = [left * weight for weight in weights]
-    for k, bound in settled.items():
-        numerators[k] = bound * denominator
+    numerators = [bound * denominator for bound in bounds]
+    for k, share in zip(free, shares, strict=False):  # the shares are those of the last round's
+        numerators[k] = share
     return ExactShares(numerators=numerators, denominator=denominator)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from fractions import Fraction
 from typing import Final, TypeAlias
@@ -17,6 +17,8 @@ from calibudget.messages import shown
 #: A number whose exact value counts: a float means the rational that it holds.
 Real: TypeAlias = int | float | Fraction | Decimal | np.integer | np.floating
 _PLAIN: Final = frozenset({int, float})
+# Binary digits of a double.
+_DIGITS: Final = 53
 # Sums of as large counts as these can still be told: Python writes integers of up to 4,300 digits.
 _MOST_DIGITS: Final = 4000
 _BEYOND_COUNTS: Final = 10**_MOST_DIGITS
@@ -46,12 +48,14 @@ def as_count(value: object, name: str, label: str | None = None) -> int:
     return _tellable(integer, name, label)
 
 
-def as_counts(values: Sequence[object], name: str, labels: Sequence[str]) -> list[int]:
-    """`as_count` of each source's value, shape (K,)."""
+def as_counts(
+    values: Sequence[object], name: str, labels: Sequence[str], one: Callable[[object, str, str], int] = as_count
+) -> list[int]:
+    """`as_count`, or another reading that leaves counts as they are, of each source's value, shape (K,)."""
     integers = [value for value in values if type(value) is int and 0 <= value < _BEYOND_COUNTS]
     if len(integers) == len(values):
         return integers
-    return [as_count(value, name, label) for value, label in zip(values, labels, strict=True)]
+    return [one(value, name, label) for value, label in zip(values, labels, strict=True)]
 
 
 def count_within_doubles(value: object, name: str, label: str) -> int:
@@ -164,6 +168,9 @@ def integer_weights(utilities: Sequence[object], labels: Sequence[str]) -> list[
     Raises:
         InputTypeError, AllocationError: as `as_ratio`, naming the source.
     """
+    scaled = _scaled(utilities)
+    if scaled is not None:
+        return scaled
     ratios = _plain_ratios(utilities)
     if ratios is None:
         ratios = [as_ratio(value, "the utility", label) for value, label in zip(utilities, labels, strict=True)]
@@ -171,8 +178,20 @@ def integer_weights(utilities: Sequence[object], labels: Sequence[str]) -> list[
     return [numerator * (common // denominator) for numerator, denominator in ratios]
 
 
+def _scaled(values: Sequence[object]) -> list[int] | None:
+    """Positive doubles times the power of two that leaves none a fraction, the usual case; None for all others."""
+    least = min(values) if {float}.issuperset(map(type, values)) and values else 0.0  # type: ignore[type-var]
+    if not least > 0.0:  # type: ignore[operator]
+        return None
+    try:
+        scale = math.ldexp(1.0, _DIGITS - math.frexp(least)[1])  # type: ignore[arg-type]
+        return [int(value * scale) for value in values]  # type: ignore[operator]
+    except (ValueError, OverflowError):
+        return None
+
+
 def _plain_ratios(values: Sequence[object]) -> list[tuple[int, int]] | None:
-    """`as_ratio` of floats and ints without anything wrong, which is the usual case; None for all others."""
+    """`as_ratio` of floats and ints without anything wrong; None for all others."""
     if not _PLAIN.issuperset(map(type, values)):
         return None
     try:

@@ -48,16 +48,23 @@ def spread(
     Raises:
         InputTypeError, AllocationError: a utility that isn't a nonnegative finite number.
     """
-    if len(utilities) >= _FEW and budget <= LARGEST_BUDGET and set(map(type, utilities)) <= {float}:
-        values = np.array(utilities)
-        if np.isfinite(values).all() and (values >= 0).all():
-            low = np.array(lower)
-            high = np.array([most if most < budget else budget for most in upper])
-            found = spread_arrays(values, low, high, budget)
+    if len(utilities) >= _FEW and budget <= LARGEST_BUDGET and {float}.issuperset(map(type, utilities)):
+        values = np.array(utilities, dtype=np.float64)
+        if values.min() >= 0 and values.max() < np.inf:
+            found = spread_arrays(values, np.array(lower, dtype=np.int64), _within(upper, budget), budget)
             if found is not None:
                 return Spread(quotas=found.quotas.tolist(), shares=lambda: found.shares().tolist())
     exact = exact_shares(integer_weights(utilities, labels), lower, upper, budget)
     return Spread(quotas=exact.quotas(), shares=exact.nearest)
+
+
+def _within(bounds: Sequence[int], budget: int) -> Integers:
+    """Bounds of any size, none above the budget that an array holds."""
+    try:
+        integers: Integers = np.minimum(np.array(bounds, dtype=np.int64), budget)
+        return integers
+    except OverflowError:
+        return np.array([min(bound, budget) for bound in bounds], dtype=np.int64)
 
 
 def spread_arrays(
