@@ -21,12 +21,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-import gpu
 import torch
 from evaluation_gpu import right, theirs
+from measuring import installed, processor
 
 from calibudget.evaluation.benchmarks import load_benchmark
 from calibudget.lm.loading import load_model
@@ -46,8 +43,8 @@ def compare(name: str, given: argparse.Namespace, scorer: LocalScorer, harnesses
     items = list(load_benchmark(name, given.data_dir).items)
     chosen = random.Random(name).sample(items, given.items * (given.rounds + 1))
     parts = [chosen[i : i + given.items] for i in range(0, len(chosen), given.items)]
-    trials = {size: cpu_seconds(lambda h=h: theirs(h, scorer, parts[0], end))[0] for size, h in harnesses.items()}
     measure_all(scorer, parts[0])
+    trials = {size: cpu_seconds(lambda h=h: theirs(h, scorer, parts[0], end))[0] for size, h in harnesses.items()}
     size = min(trials, key=trials.__getitem__)
     seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
     verdicts: dict[str, list[bool]] = {"ours": [], "theirs": []}
@@ -60,6 +57,7 @@ def compare(name: str, given: argparse.Namespace, scorer: LocalScorer, harnesses
             took, texts = cpu_seconds(runs[side])
             seconds[side].append(took)
             verdicts[side] += right(part, texts)
+            print(f"{name}, round {number + 1}, {side}: {took:.1f} CPU s", file=sys.stderr, flush=True)
     ratios = [their / own for own, their in zip(seconds["ours"], seconds["theirs"], strict=True)]
     same = sum(a == b for a, b in zip(verdicts["ours"], verdicts["theirs"], strict=True))
     spent = " | ".join(f"{statistics.median(seconds[side]) / given.items:.3f}" for side in seconds)
@@ -92,7 +90,7 @@ def main() -> None:
         size: HFLM(pretrained=other.model, tokenizer=other.tokenizer, batch_size=size, max_length=4096)
         for size in given.batch
     }
-    print(f"{gpu.machine('cpu')}, {gpu.found('torch', 'transformers', 'lm-eval')}, float32\n")
+    print(f"{processor()}, {os.cpu_count()} cores, {installed('torch', 'transformers', 'lm-eval')}, float32\n")
     print("| task | threads | items | ours, CPU s an item | lm-eval | its batch | times | right: both | same verdict |")
     print("|---|--:|--:|--:|--:|--:|--:|--:|--:|", flush=True)
     for name, threads in itertools.product(given.tasks, given.threads):
