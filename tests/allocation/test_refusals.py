@@ -112,6 +112,10 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
     # quotas
     (lambda: apportion({"a": 1}, 1.5), InputTypeError, ["the budget", "1.5"]),  # type: ignore[arg-type]
     (lambda: apportion({}, 5), AllocationError, ["no sources", "5"]),
+    (lambda: apportion({"a": 1, "b": 1}, 5, lower={"a": 1, "b": 3}, upper={"a": 1, "b": 2}), AllocationError,
+     ["'b' is 3", "2"]),
+    (lambda: pose({"a": 5, "b": 5}, 8, floors={"a": 2, "b": 3}, caps={"a": 2, "b": 1}), AllocationError,
+     ["cap of 'b' is 1", "3"]),
     (lambda: apportion({"a": 1}, 5, lower={"b": 1}), AllocationError, ["lower and utilities", "'a'", "'b'"]),
     (lambda: apportion({"a": 1}, 5, upper={"b": 1}), AllocationError, ["upper and utilities", "'a'", "'b'"]),
     (lambda: integer_bounds(["a"], "5", None, None), InputTypeError, ["the budget", "'5' (str)"]),  # type: ignore[arg-type]
