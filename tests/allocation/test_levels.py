@@ -126,6 +126,8 @@ def test_the_largest_remainders_are_those_of_rational_numbers(subtests: pytest.S
         ([1.5, 2.5, 2.0**-120], 4),
         ([2.5, 1.5, 2.0**-120], 4),
         ([2.5, 1.5, 3.5, 4.5, 2.0**-150], 12),
+        # The same, on either side of where differences of shares from integers wrap around.
+        ([2049.5, 2049.5, 2048.5, 1.0, 0.5, 2.0**-78], 6_149),
     ]:
         with subtests.test(budget=budget):
             made = level(values, budget)
