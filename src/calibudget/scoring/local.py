@@ -87,9 +87,9 @@ def told_of_operations(device: torch.device) -> Iterator[None]:
 class LocalScorer:
     """Scores with a loaded model; of the settings it takes those that aren't the model's.
 
-    Without `batch_tokens` a batch has 4,096 on CPU and 32,768 on a GPU, which is recorded, since the last bits of an
-    NLL depend on it. Decoding ends where more text couldn't change the verdict, and for exact answers 8 tokens after
-    the reference's length at the latest; `early_end` False gives whole texts.
+    Without `batch_tokens` a batch has 32,768 on a GPU (4,096 on Apple's) and 4,096 on a CPU, which is recorded, since
+    the last bits of an NLL depend on it. Decoding ends where more text couldn't change the verdict, and for exact
+    answers 8 tokens after the reference's length at the latest; `early_end` False gives whole texts.
 
     Raises:
         ScoringError: a bound that isn't positive, or a tokenizer that doesn't fit the template.

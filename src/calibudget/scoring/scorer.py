@@ -91,7 +91,7 @@ class ScorerSettings:
 
 
 class Scorer(Protocol):
-    """A model behind a batch plan; the shipped ones are `FakeScorer` and `LocalScorer`."""
+    """A model behind a batch plan: `FakeScorer`, `LocalScorer` or `ServerScorer`."""
 
     def describe(self) -> Mapping[str, object]:
         """Everything that the measurements depend on, as JSON; it holds `model`, an object.

@@ -1,4 +1,4 @@
-r"""Reading and comparing numbers: money, thousands, fractions, percentages and units, exactly.
+r"""Reading numbers: money, thousands, fractions, percentages and units, exactly.
 
 A number compares as the rational that it writes, so 29, 29.0, $29.00 and 58/2 are one number and 0.3333 isn't
 1/3. A percentage counts by its figure (50% is 50), a unit by its absence.

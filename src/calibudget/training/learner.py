@@ -1,9 +1,8 @@
-"""CUDA graphs of whole passes: a small model's kernels are shorter than the time it takes to launch them.
+"""A model with factors on it, and what one optimizer step does to it; and CUDA graphs of whole passes.
 
-A pass (forward, loss and backward, gradients added to where they are) is captured once for each shape of batch and
-replayed from then on with the batch's numbers copied in.
-
-A model with factors on it, and what one optimizer step does to it.
+A small model's kernels are shorter than the time it takes to launch them. So a pass (forward, loss and backward,
+gradients added to where they are) is captured once for each shape of batch and replayed from then on with the batch's
+numbers copied in.
 """
 
 from __future__ import annotations
