@@ -28,7 +28,7 @@ WORDS = TEXT.split()
 
 PASS = """
 from pathlib import Path
-from calibudget.sources.readers import Readers, Reading
+from calibudget.sources.reading_workers import Readers, Reading
 from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
 with Readers(Reading({reading})) as readers:

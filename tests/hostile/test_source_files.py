@@ -16,7 +16,7 @@ from calibudget.errors import DataError
 from calibudget.sources import lines
 from calibudget.sources.index import Skips
 from calibudget.sources.limits import Limits
-from calibudget.sources.rows import read_rows
+from calibudget.sources.row_files import read_rows
 from calibudget.sources.source import SourceRead, open_source, read_source
 from calibudget.sources.spec import SourceSpec
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.sources.table import ROW, IdentityTable, Scratch
+from calibudget.sources.identity_table import ROW, IdentityTable, Scratch
 
 OUT = r"calibudget-.*: can't be written: File too large; make room there, or set TMPDIR to a folder with room$"
 
@@ -38,7 +38,7 @@ def test_a_file_that_does_not_fit_names_its_folder() -> None:
 
 
 def test_a_table_that_does_not_fit_names_its_folder(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibudget.sources.table.BUFFER", 100)
+    monkeypatch.setattr("calibudget.sources.identity_table.BUFFER", 100)
     with short_files(), pytest.raises(DataError, match=OUT):
         IdentityTable().add_rows(np.zeros(10_000, dtype=ROW))
 

@@ -158,9 +158,9 @@ def compare(
     """
     from calibudget.study.compare import comparison, expect_comparison, training_options
     from calibudget.study.freeze import FROZEN_NAME
+    from calibudget.study.reporting.comparison_verdict import verdicts
     from calibudget.study.reporting.report import write_report
     from calibudget.study.reporting.results import load_results
-    from calibudget.study.reporting.verdict import verdicts
     from calibudget.study.run import freeze_study, run_study
 
     names = [name.strip() for name in policies.split(",")]

@@ -26,7 +26,7 @@ from calibudget.sources.files import find_files
 from calibudget.sources.identity import identify
 from calibudget.sources.inputs import RowDigest, hub_name, hub_rows
 from calibudget.sources.lines import Fields
-from calibudget.sources.rows import place, read_rows
+from calibudget.sources.row_files import place, read_rows
 from calibudget.sources.source import read_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.canonical import canonical_json, loads_object, sha256_hex

@@ -16,7 +16,7 @@ from calibudget.errors import DataError, InputError
 from calibudget.messages import counted, printable
 from calibudget.sources.fields import reason_of
 from calibudget.sources.records import RecordMaker
-from calibudget.sources.rows import SUFFIXES, read_rows
+from calibudget.sources.row_files import SUFFIXES, read_rows
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.files import is_dangling
 from calibudget.tasks.presets import PRESETS

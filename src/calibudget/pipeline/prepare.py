@@ -37,7 +37,7 @@ from calibudget.sources.files import check_distinct_files
 from calibudget.sources.hygiene.artefact import Hygiene
 from calibudget.sources.hygiene.report import inspect_sources
 from calibudget.sources.index import Skips
-from calibudget.sources.readers import Readers
+from calibudget.sources.reading_workers import Readers
 from calibudget.sources.source import SourceRead, open_sources, read_source
 from calibudget.sources.split import Barred, Earlier, Parting
 from calibudget.sources.split_names import listed

@@ -36,7 +36,7 @@ from calibudget.recipe.parts import (
 from calibudget.records import ErrorRule, Exponents, Unit
 from calibudget.sources.cache_files import cache_folder
 from calibudget.sources.limits import LIMITS, Limits
-from calibudget.sources.readers import Reading
+from calibudget.sources.reading_workers import Reading
 from calibudget.sources.spec import Duplicates, HygieneRules, OnError, Source, SourceSpec
 from calibudget.sources.split_names import DEFAULT
 from calibudget.values import Count, check_labels

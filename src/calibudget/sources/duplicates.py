@@ -19,9 +19,9 @@ from calibudget.errors import DataError, InputError
 from calibudget.hardware import temporary_folder
 from calibudget.keys import order_keys
 from calibudget.records import Record
+from calibudget.sources.identity_table import IdentityTable, Rows, same_as_before, writing
 from calibudget.sources.records import RecordMaker
 from calibudget.sources.scan import Scan
-from calibudget.sources.table import IdentityTable, Rows, same_as_before, writing
 from calibudget.store.canonical import canonical_json, plain_json
 
 _IN_MEMORY: Final = 16 * 2**20

@@ -24,7 +24,7 @@ from calibudget.sources.fields import (
     RESPONSE_ALIASES,
     way_out,
 )
-from calibudget.sources.rows import Written
+from calibudget.sources.row_files import Written
 from calibudget.store.canonical import canonical_json
 from calibudget.values import nfc
 

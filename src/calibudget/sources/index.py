@@ -23,11 +23,11 @@ from calibudget.errors import DataError
 from calibudget.records import SourceFile
 from calibudget.sources.cache_files import kept_path, make_ready, new_file, open_whole
 from calibudget.sources.fields import check_row, fields_to_check, is_blank, passed_over, reason_of
+from calibudget.sources.identity_table import writing
 from calibudget.sources.inputs import Input
 from calibudget.sources.lines import Block
 from calibudget.sources.records import RecordMaker
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.table import writing
 from calibudget.store.canonical import canonical_json
 from calibudget.store.codec import Shape
 

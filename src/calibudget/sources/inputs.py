@@ -19,7 +19,7 @@ from calibudget.errors import ArtefactError, DataError, DependencyError
 from calibudget.records import SourceFile
 from calibudget.sources.files import DataFile, find_files
 from calibudget.sources.lines import Block, Row, at_places, beside_rows
-from calibudget.sources.rows import batch_rows, flat, place, read_blocks, read_rows
+from calibudget.sources.row_files import batch_rows, flat, place, read_blocks, read_rows
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.sums import file_digest
 

@@ -11,9 +11,9 @@ import numpy as np
 
 from calibudget.records import Record
 from calibudget.sequences import MadeOnDemand
+from calibudget.sources.identity_table import PARTS, ROW, Rows, Scratch
 from calibudget.sources.lines import Fields
 from calibudget.sources.scan import Scan
-from calibudget.sources.table import PARTS, ROW, Rows, Scratch
 
 #: Rows that are held in memory; more of them lie in a file.
 _HELD: Final = 65_536

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from calibudget.errors import CalibudgetError, DataError, DependencyError, RecipeError
-from calibudget.sources.rows import SUFFIXES
+from calibudget.sources.identity_table import Scratch, writing
+from calibudget.sources.row_files import SUFFIXES
 from calibudget.sources.split_names import first_glob, is_hidden
-from calibudget.sources.table import Scratch, writing
 
 #: The schemes of URLs, each with the extra that installs its client.
 _EXTRAS: Final = {"s3": "s3", "hf": "lm"}

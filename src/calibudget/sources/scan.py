@@ -18,14 +18,14 @@ from calibudget.messages import counted
 from calibudget.records import Record, SourceFile
 from calibudget.sources.fields import known, meaning
 from calibudget.sources.identity import digests
+from calibudget.sources.identity_table import ROW, IdentityTable, Rows
 from calibudget.sources.index import Identities, IdentityStream, Tally, column
 from calibudget.sources.inputs import Input, inputs_of
 from calibudget.sources.lines import Fields
-from calibudget.sources.readers import Readers
+from calibudget.sources.reading_workers import Readers
 from calibudget.sources.records import RecordMaker
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split_names import listed
-from calibudget.sources.table import ROW, IdentityTable, Rows
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -11,11 +11,11 @@ import numpy as np
 
 from calibudget.records import Record, SourceFile
 from calibudget.sources.duplicates import Resolved, resolve_duplicates
+from calibudget.sources.identity_table import ROW
 from calibudget.sources.index import Tally
-from calibudget.sources.readers import Readers
+from calibudget.sources.reading_workers import Readers
 from calibudget.sources.scan import scan_sources
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.table import ROW
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,8 +15,8 @@ from calibudget.keys import order_keys
 from calibudget.messages import counted, shown
 from calibudget.records import Record, Split
 from calibudget.sources.duplicates import Resolved
+from calibudget.sources.identity_table import ROW, Rows, among, smallest, sorted_rows, taken
 from calibudget.sources.pool import CandidatePool, RowFile
-from calibudget.sources.table import ROW, Rows, among, smallest, sorted_rows, taken
 
 _ROLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 

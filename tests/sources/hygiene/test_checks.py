@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from calibudget.sources import table
+from calibudget.sources import identity_table
 from calibudget.sources.hygiene import checks
 from calibudget.sources.hygiene.checks import groups, shared_counts, shared_digests
 
@@ -21,7 +21,7 @@ def column(numbers: list[int]) -> np.ndarray:
 
 @pytest.mark.parametrize(("buffer", "cells"), [(10, 2**23), (150, 100), (100_000, 7), (100_000, 1), (100_000, 2**23)])
 def test_every_digest_is_counted_once_for_each_set(monkeypatch: pytest.MonkeyPatch, buffer: int, cells: int) -> None:
-    monkeypatch.setattr(table, "BUFFER", buffer)
+    monkeypatch.setattr(identity_table, "BUFFER", buffer)
     monkeypatch.setattr(checks, "_CELLS", cells)
     draw = random.Random(0)  # noqa: S311
     sets = [[draw.randrange(300) for _ in range(size)] for size in (200, 0, 90, 400)]

@@ -26,10 +26,10 @@ from calibudget.sources.cache_files import keep, kept_path, read_kept
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.hygiene.artefact import NAMED_IDS, Found
 from calibudget.sources.identity import digests
+from calibudget.sources.identity_table import ROW, PartedRows, Rows, among, same_as_before
 from calibudget.sources.index import said_of_rows
 from calibudget.sources.spec import HygieneRules, SourceSpec
 from calibudget.sources.split import Barred
-from calibudget.sources.table import ROW, PartedRows, Rows, among, same_as_before
 
 _HELD: Final = np.dtype([("key", "V32"), ("set", "<u4")])
 #: Counts in one group: 64 MiB.

@@ -32,8 +32,8 @@ from calibudget.records import Record
 from calibudget.sources.hygiene.checks import Matches
 from calibudget.sources.hygiene.contamination import AT_LEAST, COMMON, word_runs
 from calibudget.sources.identity import digests
+from calibudget.sources.identity_table import Scratch
 from calibudget.sources.spec import NearDuplicatesRule
-from calibudget.sources.table import Scratch
 
 if TYPE_CHECKING:
     from datasketch import MinHash

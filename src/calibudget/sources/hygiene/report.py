@@ -20,11 +20,11 @@ from calibudget.sources.hygiene.artefact import (
     SourceHygiene,
 )
 from calibudget.sources.hygiene.checks import as_rows, groups, shared_counts
+from calibudget.sources.identity_table import Rows
 from calibudget.sources.pool import CandidatePool
 from calibudget.sources.records import answer_labels
 from calibudget.sources.source import SourceRead
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.table import Rows
 
 _COMPANION: Final = ("companion", "")
 

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from calibudget.records import Split
-from calibudget.sources import compression, lines, pool, table
+from calibudget.sources import compression, identity_table, lines, pool
+from calibudget.sources.identity_table import ROW, IdentityTable, among, same_as_before, sorted_rows
 from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import Parting
-from calibudget.sources.table import ROW, IdentityTable, among, same_as_before, sorted_rows
 
 Write = Callable[..., Path]
 
@@ -43,7 +43,7 @@ def filled(numbers: list[int]) -> IdentityTable:
 def test_rows_come_back_in_key_order_and_equal_keys_as_they_were_added(
     monkeypatch: pytest.MonkeyPatch, buffer: int
 ) -> None:
-    monkeypatch.setattr(table, "BUFFER", buffer)
+    monkeypatch.setattr(identity_table, "BUFFER", buffer)
     numbers = [number % 400 for number in range(1000)]
     random.Random(0).shuffle(numbers)  # noqa: S311
     made = filled(numbers)
@@ -85,7 +85,7 @@ def test_a_source_split_through_files_is_split_as_in_memory(
         return Parting(source).draw(split_seed=4, calibration_size=20).split()
 
     held = split()
-    monkeypatch.setattr(table, "BUFFER", 7)
+    monkeypatch.setattr(identity_table, "BUFFER", 7)
     monkeypatch.setattr(pool, "_HELD", 11)
     monkeypatch.setattr(pool, "_CHUNK", 5)
     spilled = split()

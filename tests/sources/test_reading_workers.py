@@ -20,7 +20,7 @@ from calibudget.errors import CalibudgetError, DataError
 from calibudget.sources import cache_files, index
 from calibudget.sources.cache_files import cache_folder
 from calibudget.sources.inputs import inputs_of
-from calibudget.sources.readers import Readers, Reading
+from calibudget.sources.reading_workers import Readers, Reading
 from calibudget.sources.source import open_sources
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import Parting

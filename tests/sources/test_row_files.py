@@ -13,7 +13,7 @@ import pytest
 
 from calibudget.errors import DataError
 from calibudget.sources.limits import Limits
-from calibudget.sources.rows import place, read_arrow, read_rows
+from calibudget.sources.row_files import place, read_arrow, read_rows
 from calibudget.sources.source import read_source
 from calibudget.sources.spec import SourceSpec
 

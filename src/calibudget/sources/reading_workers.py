@@ -17,10 +17,10 @@ from typing import Any, Final, Self
 from calibudget.errors import CalibudgetError, DataError
 from calibudget.sources import cache_files
 from calibudget.sources.files import DataFile
+from calibudget.sources.identity_table import Scratch, writing
 from calibudget.sources.index import Identities, IdentityStream, find_or_make, read_identities
 from calibudget.sources.inputs import FileInput, Input
 from calibudget.sources.spec import SourceSpec
-from calibudget.sources.table import Scratch, writing
 from calibudget.store.codec import Shape
 from calibudget.workers import EndedError, Engine, Pool, Reply
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from calibudget.study.reporting.comparison_verdict import Verdict, verdicts
 from calibudget.study.reporting.results import Results
-from calibudget.study.reporting.verdict import Verdict, verdicts
 
 POINT = {"recipe": {"seeds": [1, 2, 3, 4]}}
 
