@@ -26,6 +26,8 @@ settings.register_profile("calibudget", deadline=None)
 settings.register_profile("quick", deadline=None, max_examples=15)  # for `make check`
 settings.load_profile("calibudget")
 
+os.environ.pop("COLUMNS", None)  # readline, which pytest loads, sets it for the processes that test side by side
+
 TEXTS = [
     "Below is an instruction that describes a task. Write a response that appropriately completes the request.",
     "### Instruction: ### Response: the correct answer is answer1 answer2 true false",
