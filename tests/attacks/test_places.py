@@ -73,6 +73,7 @@ def test_a_run_gets_no_file_that_is_no_part_of_it(zygote: Any, whole: Any, tmp_p
         [*statistics, "--output", tmp_path / "link/more.json"],
         ["init", "data", "--output", run / "more.yaml"],
         ["report", "fake", "--output", run / "more.html"],
+        ["report", "fake", "--output", run / "report.html"],
         ["report", "whole-study", "--output", run / "manifest.json"],
         ["study", "report", "whole-study", "--output-dir", run],
         ["study", "freeze", "protocol.yaml", "--output-dir", run / "study"],

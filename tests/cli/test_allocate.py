@@ -86,6 +86,8 @@ def test_a_floor_that_the_policy_does_not_know_is_told(calibudget: Any) -> None:
     outcome = calibudget("allocate", *SIZES, "--budget", 30, "--floor", 10, "--policy", "equal", "--json")
     assert "the policy 'equal' knows no floor: it isn't used, and counts as 0" in " ".join(outcome.err.split())
     assert json.loads(outcome.out)["floor"] == 0
+    grid = calibudget("whatif", *SIZES, "--budget", 30, "--floor", 10, "--policy", "equal")
+    assert "the policy 'equal' knows no floor" in " ".join(grid.err.split())
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from calibudget.pipeline.resources import Shared
+from calibudget.pipeline.progress import silent
+from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.pipeline.run import run
 from calibudget.recipe.load import load_recipe
 from tests.conftest import bytes_in
@@ -44,6 +46,28 @@ def test_sources_are_read_once_for_one_split_and_anew_for_another(
         assert bytes_in(tmp_path / f"alone-{number}") == bytes_in(tmp_path / f"shared-{number}")
     run(load_recipe(path, ["split_seed=7"]), tmp_path / "other-alone")
     assert bytes_in(tmp_path / "other-alone") == bytes_in(tmp_path / "other")
+
+
+def test_what_a_layout_reads_is_not_shared_with_another(make_recipe: Any, tmp_path: Path) -> None:
+    path = make_recipe()
+    turns = [{"role": role, "content": "the correct answer is true"} for role in ("system", "user", "assistant")]
+    with (tmp_path / "data/boolq.jsonl").open("a") as rows:
+        rows.write(json.dumps({"messages": turns}) + "\n")
+    shared, sizes = Shared(), []
+    for layout in ("completion", "turns"):
+        recipe = load_recipe(path, [f"output.layout={layout}", "on_error=skip"])
+        alone, beside = (read_sources(recipe, each, progress=silent).pool_sizes for each in (None, shared))
+        assert alone == beside
+        sizes.append(sum(alone.values()))
+    assert sizes[1] == sizes[0] + 1
+
+
+def test_a_copy_of_a_recipe_reads_its_own_sources(make_recipe: Any) -> None:
+    recipe = load_recipe(make_recipe())
+    before = recipe.specs
+    copy = recipe.model_copy(update={"on_error": "skip"})
+    assert {spec.on_error for spec in before.values()} == {"refuse"}
+    assert {spec.on_error for spec in copy.specs.values()} == {"skip"}
 
 
 @pytest.mark.slow

@@ -57,6 +57,19 @@ def test_merged_shards_are_the_whole(recipe: Recipe, tmp_path: Path) -> None:
     assert not (tmp_path / "other.parquet").exists()
 
 
+def test_a_stranger_s_folder_where_work_would_be_kept_is_left_alone(recipe: Recipe, tmp_path: Path) -> None:
+    part = tmp_path / "part.parquet"
+    score(recipe, output=part, shard=Shard(index=1, count=1))
+    theirs = tmp_path / "all.parquet.work"
+    theirs.mkdir()
+    (theirs / "notes.txt").write_text("precious")
+    with pytest.raises(ArtefactError, match="work: holds other files"):
+        merge_scores([part], tmp_path / "all.parquet")
+    with pytest.raises(ArtefactError, match="work: holds other files"):
+        score(recipe, output=tmp_path / "all.parquet")
+    assert [path.name for path in theirs.iterdir()] == ["notes.txt"]
+
+
 def test_more_shards_than_batches_are_refused(recipe: Recipe, tmp_path: Path) -> None:
     with pytest.raises(ScoringError, match=r"500 shards, and only \d+ batches"):
         score(recipe, output=tmp_path / "1.parquet", shard=Shard(index=1, count=500))

@@ -129,7 +129,7 @@ def study_page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     freeze_study(protocol, path.parent / "study")
     run_study(protocol, path.parent / "study", runner=MadeUpRunner())
     facts = page_facts(path.parent / "study", partial=False)
-    return write_page("study.html", facts, path.parent / "study/report.html")
+    return write_page("study.html", facts, path.parent / "study", None)
 
 
 class Page(HTMLParser):

@@ -129,7 +129,6 @@ def allocate(
     as_json: Json = False,
 ) -> None:
     """Show exact integer quotas; with --json as an allocation.json."""
-    from calibudget.allocation.policies import policy_named
     from calibudget.cli.tables import print_comparison, print_plan, warn_of_hashes
     from calibudget.pipeline.allocate import compare_policies, plan_allocation, request_from_files
     from calibudget.records import Exponents
@@ -156,9 +155,16 @@ def allocate(
         print_comparison(compare_policies(request, pools), as_json=as_json)
     else:
         print_plan(plan_allocation(request, pools), as_json=as_json)
-        if (request.floor or request.floors) and not policy_named(request.policy).has_floor:
-            typer.echo(f"the policy {request.policy!r} knows no floor: it isn't used, and counts as 0", err=True)
+        if request.floor or request.floors:
+            _tell_of_floors(request.policy)
     warn_of_hashes(request.statistics)
+
+
+def _tell_of_floors(policy: str) -> None:
+    from calibudget.allocation.policies import policy_named
+
+    if not policy_named(policy).has_floor:
+        typer.echo(f"the policy {policy!r} knows no floor: it isn't used, and counts as 0", err=True)
 
 
 def whatif(
@@ -220,6 +226,8 @@ def whatif(
         ],
     )
     print_grid(policy, request.unit, points, as_json=as_json)
+    if floor or floors:
+        _tell_of_floors(policy)
     warn_of_hashes(request.statistics)
 
 

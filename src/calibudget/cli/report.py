@@ -27,7 +27,6 @@ def report(
     from calibudget.errors import ArtefactError
     from calibudget.pipeline.run_directory import RECIPE_NAME
     from calibudget.report.page import write_page, write_report
-    from calibudget.store.sums import REPORT_NAME
     from calibudget.study.freeze import FROZEN_NAME
 
     if not directory.is_dir():
@@ -39,7 +38,7 @@ def report(
             from calibudget.study.reporting.report import page_facts  # what draws its figures takes a second to import
 
             facts = page_facts(directory, partial=partial)
-            written = write_page("study.html", facts, output or directory / REPORT_NAME)
+            written = write_page("study.html", facts, directory, output)
         else:
             raise ArtefactError(
                 f"{directory}: is no run directory (no {RECIPE_NAME}) and no study's (no {FROZEN_NAME})"

@@ -58,7 +58,9 @@ class Shared:
     def prepared(self, recipe: Recipe, *, progress: Progress) -> Prepared:
         """The sources of a recipe's first round, read and parted; see `prepare`."""
         fields = resolved_fields(recipe)
-        key = canonical_json([str(recipe.data_root.absolute()), {name: fields.get(name) for name in _READ_BY}])
+        read_by = {name: fields.get(name) for name in _READ_BY}
+        by_others = [recipe.output.layout == "completion", recipe.selector.scores and recipe.selector.scores.column]
+        key = canonical_json([str(recipe.data_root.absolute()), read_by, by_others])
         if self._prepared is None or self._prepared[0] != key:
             self._prepared = None  # before others are read, so that both needn't be held at once
             self._prepared = (key, prepare(recipe, progress=progress))

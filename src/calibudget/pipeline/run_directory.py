@@ -19,8 +19,9 @@ from calibudget.records import Record
 from calibudget.selection.rows import RowRole
 from calibudget.sources.records import RecordMaker
 from calibudget.store.canonical import read_bytes, read_object
-from calibudget.store.files import LOCK_NAME, expanded, held_names, output_directory, resolved, write_atomic
+from calibudget.store.files import expanded, held_names, output_directory, resolved, write_atomic
 from calibudget.store.manifest import MANIFEST_NAME
+from calibudget.store.splits import SPLITS_NAME
 from calibudget.store.sums import SUMS_NAME, file_digest
 from calibudget.store.train_set import read_train
 
@@ -50,8 +51,9 @@ def check_no_run(directory: Path) -> None:
         ArtefactError: it is one, finished or not, or lies in one.
     """
     place = resolved(directory)
+    made = SUMS_NAME, SPLITS_NAME, JOURNAL_NAME
     for one in (place, *place.parents):
-        if (one / RECIPE_NAME).exists() and any((one / name).exists() for name in (SUMS_NAME, LOCK_NAME)):
+        if (one / RECIPE_NAME).exists() and any((one / name).exists() for name in made):
             raise ArtefactError(f"{one}: is a run's, which wouldn't verify with other files in it; name another place")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -236,6 +237,13 @@ class Recipe(Part):
         counts_tokens = self.selector.quality is not None and self.selector.quality.unit == "tokens"
         if counts_tokens and self.model is None and self.engine != "fake":
             raise ValueError("`selector.quality.unit: tokens` needs a `model`, whose tokenizer counts them")
+
+    def model_copy(self, *, update: Mapping[str, Any] | None = None, deep: bool = False) -> Self:
+        """A recipe with other fields; what follows from them is made anew."""
+        copy = super().model_copy(update=update, deep=deep)
+        for name in ("specs", "companion_spec"):
+            copy.__dict__.pop(name, None)
+        return copy
 
     def beside(self, path: str) -> Path:
         """A path of the recipe that starts where the recipe lies."""

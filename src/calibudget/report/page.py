@@ -37,12 +37,15 @@ def write_report(
         InputError: the sources can't be read.
         DependencyError: an extra isn't installed.
     """
-    return write_page("run.html", {"run": run_facts(run_dir, data_dir, progress)}, output or run_dir / REPORT_NAME)
+    return write_page("run.html", {"run": run_facts(run_dir, data_dir, progress)}, run_dir, output)
 
 
-def write_page(template: str, facts: Mapping[str, Any], path: Path) -> Path:
-    """Write a page, see `page`; its path is returned. A run's directory takes none but its own (ArtefactError)."""
-    check_no_run(resolved(path.parent).parent if path.name == REPORT_NAME else path.parent)
+def write_page(template: str, facts: Mapping[str, Any], directory: Path, output: Path | None) -> Path:
+    """Write the page of a directory, see `page`; its path is returned. No other run's takes it (ArtefactError)."""
+    own = directory / REPORT_NAME
+    path = output or own
+    if resolved(path) != resolved(own):
+        check_no_run(path.parent)
     write_atomic(path, page(template, facts))
     return path
 
