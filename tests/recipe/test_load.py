@@ -248,10 +248,6 @@ def test_exponents_beyond_the_doubles_are_refused(tmp_path: Path, subtests: pyte
                 )
 
 
-def test_an_override_given_twice_is_refused(tmp_path: Path) -> None:
-    assert "budget is given twice" in refusal(tmp_path, PLAIN, "budget=30", "budget=31")
-
-
 def test_what_an_override_says_is_not_laid_to_the_file(tmp_path: Path) -> None:
     assert refusal(tmp_path, PLAIN, "budget=many").startswith("override `budget=many`: budget: ")
     calibrated = PLAIN + "calibration: {per_source: 50}\n"

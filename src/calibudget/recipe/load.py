@@ -103,19 +103,15 @@ def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     Args:
         path: the YAML file.
         overrides: `key=value` texts that replace or add fields; keys are dotted (`calibration.per_source=50`),
-            values are YAML. A `data_dir`, `calibration.adapter`, `rounds.previous` or file of `weights` or a `selector`
-            given here is relative to the working directory.
+            values are YAML; of one key the last counts. A `data_dir`, `calibration.adapter`, `rounds.previous` or file
+            of `weights` or a `selector` given here is relative to the working directory.
 
     Raises:
         RecipeError: the file can't be read, isn't a recipe, or a field of it isn't right.
     """
     document = read_document(path)
-    seen = set[str]()
     for override in overrides:
         key, value = parse_override(override)
-        if key in seen:
-            raise RecipeError(f"override {override!r}: {key} is given twice; it takes one value")
-        seen.add(key)
         keys = key.split(".")
         document = document.overridden(tuple(keys), override, _with_value(document.value, keys, value, override))
     return recipe_from_fields(document.value, document, base_dir=Path(path).parent)

@@ -243,16 +243,16 @@ def work_directory(directory: Path) -> Iterator[None]:
     """An output directory of work that is begun: kept if the block fails, gone with all that it holds if it doesn't.
 
     Raises:
-        ArtefactError: it holds files, and no lock that would tell them for this package's own.
+        ArtefactError: it holds files, but neither a lock nor a journal, so they aren't this package's own.
     """
     refuse_links(directory)
-    if directory.is_dir() and not (directory / LOCK_NAME).exists() and _names(directory):
+    held = set[str]()
+    with suppress(OSError):  # it isn't there, or another command removes it just now
+        held = _names(directory)
+    if held and held.isdisjoint({LOCK_NAME, "journal"}):
         raise ArtefactError(f"{directory}: holds other files, and is where unfinished work is kept; move it away")
     with output_directory(directory):
         yield
-        for name in _names(directory) - {LOCK_NAME}:  # the lock last, which tells what a kill leaves for our own
-            with suppress(OSError):
-                (directory / name).unlink()
     shutil.rmtree(directory, ignore_errors=True)
     with suppress(OSError):  # what is finished afterwards must not outlive this in a power cut
         flush(directory.parent)
