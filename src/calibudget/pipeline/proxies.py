@@ -204,12 +204,11 @@ class Shards:
         Raises:
             ArtefactError: work of another configuration was begun here, another process is at it, or the disk is full.
         """
-        work = self.journal_folder(shard)
         total = len(range(shard, self.pool.size, self.header.shards))
         of_this = {"pool_sha256": self.header.pool_sha256, "shard": shard, "shards": self.header.shards}
-        with work_directory(work):
+        with work_directory(self.journal_folder(shard)) as at:
             header = {**of_this, "provenance": dict(self.header.provenance)}
-            with Journal.open(work / "journal", header) as journal:
+            with Journal.open(at, header) as journal:
                 means = [_means(row) for entry in journal.entries for row in cast(list[list[float]], entry["means"])]
                 for chunk in chunks(islice(rows, len(means), None), _CHUNK):
                     progress(f"influence, shard {shard}", len(means), total)

@@ -18,13 +18,8 @@ if TYPE_CHECKING:
     from calibudget.hardware import Device, Dtype
     from calibudget.lm.loading import LanguageModel
 
-#: Fields of a recipe that reading and parting its sources goes by.
+#: Fields of a recipe that reading and parting its sources goes by, beside what their specs say.
 _READ_BY = (
-    "sources",
-    "companion",
-    "duplicates",
-    "on_error",
-    "limits",
     "hygiene",
     "split_seed",
     "selection_seed",
@@ -51,7 +46,7 @@ class Shared:
     """
 
     def __init__(self) -> None:
-        self._prepared: tuple[bytes, Prepared] | None = None
+        self._prepared: tuple[object, Prepared] | None = None
         self._model: tuple[tuple[str, str, str, int], LanguageModel] | None = None
         self._benchmark = lru_cache(maxsize=64)(load_benchmark)
 
@@ -59,8 +54,8 @@ class Shared:
         """The sources of a recipe's first round, read and parted; see `prepare`."""
         fields = resolved_fields(recipe)
         read_by = {name: fields.get(name) for name in _READ_BY}
-        by_others = [recipe.output.layout == "completion", recipe.selector.scores and recipe.selector.scores.column]
-        key = canonical_json([str(recipe.data_root.absolute()), read_by, by_others])
+        specs = repr((recipe.all_specs, recipe.evaluation_specs()))  # as text, since 1 == True and `where` parts them
+        key = recipe.data_root.absolute(), canonical_json(read_by), specs
         if self._prepared is None or self._prepared[0] != key:
             self._prepared = None  # before others are read, so that both needn't be held at once
             self._prepared = (key, prepare(recipe, progress=progress))

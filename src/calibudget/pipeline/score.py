@@ -41,8 +41,6 @@ from calibudget.workers import Engine
 
 #: Of the folder beside an output, which holds what is done of it; gone when it is whole.
 WORK_SUFFIX: Final = ".work"
-#: In that folder: the batches that are scored.
-_JOURNAL: Final = "journal"
 _KEPT: Final = "calibudget.measurements/1"
 
 
@@ -80,11 +78,11 @@ def score(
         check_scorer(recipe)
     if not path or not work:
         return _read_and_score(recipe, shared, None, progress, shard).scores
-    with work_directory(work):
+    with work_directory(work) as journal:
         is_whole = path.exists()
-        if not (work / _JOURNAL).exists():
+        if not journal.exists():
             _check_new(path)  # again, for what another command did meanwhile
-        scored = _read_and_score(recipe, shared, work / _JOURNAL, progress, shard)
+        scored = _read_and_score(recipe, shared, journal, progress, shard)
         if not is_whole:
             made = work / f"whole-{path.name}"
             write_scores(made, scored.scores, error=scored.error, provenance=scored.provenance or {})
@@ -109,9 +107,9 @@ def _new_file(output: Path) -> Iterator[Path]:
     """Where to make a file that becomes the output when the block ends; of several commands one makes it."""
     _check_new(output)
     work = _work_of(output)
-    with work_directory(work):
+    with work_directory(work) as journal:
         _check_new(output)  # again, for what another command did meanwhile
-        if (work / _JOURNAL).exists():
+        if journal.exists():
             raise ArtefactError(f"{work}: holds scoring begun for {output.name}; finish or remove it, or name another")
         made = work / f"whole-{output.name}"
         yield made

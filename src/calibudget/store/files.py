@@ -239,20 +239,22 @@ def refuse_links(path: Path) -> None:
 
 
 @contextmanager
-def work_directory(directory: Path) -> Iterator[None]:
+def work_directory(directory: Path) -> Iterator[Path]:
     """An output directory of work that is begun: kept if the block fails, gone with all that it holds if it doesn't.
+
+    What it gives is where the work's journal belongs.
 
     Raises:
         ArtefactError: it holds files, but neither a lock nor a journal, so they aren't this package's own.
     """
     refuse_links(directory)
-    held = set[str]()
+    journal, held = directory / "journal", set[str]()
     with suppress(OSError):  # it isn't there, or another command removes it just now
         held = _names(directory)
-    if held and held.isdisjoint({LOCK_NAME, "journal"}):
+    if held and held.isdisjoint({LOCK_NAME, journal.name}):
         raise ArtefactError(f"{directory}: holds other files, and is where unfinished work is kept; move it away")
     with output_directory(directory):
-        yield
+        yield journal
     shutil.rmtree(directory, ignore_errors=True)
     with suppress(OSError):  # what is finished afterwards must not outlive this in a power cut
         flush(directory.parent)
