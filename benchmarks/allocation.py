@@ -33,8 +33,8 @@ from measuring import in_turn, processor
 from scipy.stats import bootstrap as scipy_bootstrap
 
 from calibudget.allocation.arrays import apportion_arrays
+from calibudget.allocation.bootstrap import bootstrap
 from calibudget.allocation.quotas import allocate, apportion
-from calibudget.allocation.statistics import bootstrap
 from calibudget.keys import named_stream
 
 #: The mappings of an allocation.

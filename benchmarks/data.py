@@ -29,7 +29,7 @@ WORDS = TEXT.split()
 PASS = """
 from pathlib import Path
 from calibudget.sources.reading_workers import Readers, Reading
-from calibudget.sources.source import open_source
+from calibudget.sources.whole_source import open_source
 from calibudget.sources.spec import SourceSpec
 with Readers(Reading({reading})) as readers:
     spec = SourceSpec(label="s", path={name!r})
@@ -53,7 +53,7 @@ assert len(picked) == 10_000
 )
 NAMING = """
 from pathlib import Path
-from calibudget.sources.index import Tally, name_rows
+from calibudget.sources.identity_index import Tally, name_rows
 from calibudget.sources.inputs import inputs_of
 from calibudget.sources.spec import SourceSpec
 spec = SourceSpec(label="s", path={name!r})
@@ -63,7 +63,7 @@ assert sum(map(len, name_rows(spec, given, Tally()))) == {records}
 OVERLAP = """
 from pathlib import Path
 from calibudget.sources.hygiene.report import inspect_sources
-from calibudget.sources.source import open_source
+from calibudget.sources.whole_source import open_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import Parting
 specs = [SourceSpec(label=label, path=f"{name}.{{label}}") for label in ("one.jsonl", "two.jsonl")]

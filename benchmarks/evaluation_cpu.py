@@ -27,8 +27,8 @@ from measuring import installed, processor
 
 from calibudget.evaluation.benchmarks import load_benchmark
 from calibudget.lm.loading import load_model
+from calibudget.scoring.batches import measure_all
 from calibudget.scoring.local import LocalScorer
-from calibudget.scoring.measure import measure_all
 
 
 def cpu_seconds(work: Callable[[], Any]) -> tuple[float, Any]:

@@ -17,8 +17,8 @@ from calibudget.evaluation.aggregates import COMMON_TASKS
 from calibudget.evaluation.benchmarks import Benchmark, load_benchmark
 from calibudget.evaluation.likelihood import choice_items, choices_of, likeliest
 from calibudget.lm.loading import load_model
+from calibudget.scoring.batches import measure_all
 from calibudget.scoring.local import LocalScorer
-from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import CalibrationItem, Measurement
 
 

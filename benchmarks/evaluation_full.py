@@ -21,7 +21,7 @@ from calibudget.errors import DependencyError
 from calibudget.evaluation.benchmarks import expand_tasks, has_choices
 from calibudget.evaluation.sandbox import open_sandbox
 from calibudget.pipeline.evaluate import EvaluationRequest, evaluate
-from calibudget.pipeline.subjects import Generation
+from calibudget.pipeline.evaluated_models import Generation
 
 
 class Clock:

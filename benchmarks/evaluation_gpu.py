@@ -23,8 +23,8 @@ from measuring import OUTPUT, installed
 from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS
 from calibudget.evaluation.benchmarks import load_benchmark
 from calibudget.lm.loading import load_model
+from calibudget.scoring.batches import measure_all
 from calibudget.scoring.local import LocalScorer
-from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import CalibrationItem, ScorerSettings
 from calibudget.tasks.answers import answers_equal, parse_answer
 

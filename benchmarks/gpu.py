@@ -251,7 +251,7 @@ def own_steps(
     devices: Any = None,
 ) -> Iterator[tuple[int, torch.Tensor]]:
     """The first steps of our training as its loop takes them, of a schedule for so many; each gives tokens and loss."""
-    from calibudget.training.order import plan_steps, rate_factor, share, warmup_steps
+    from calibudget.training.example_order import plan_steps, rate_factor, share, warmup_steps
 
     plan = plan_steps(examples, config)[:steps]
     planned = planned or len(plan)

@@ -35,11 +35,11 @@ from calibudget.influence.scorer import Sketches, SketchTable
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_model, load_tokenizer
 from calibudget.selection.sketch import CountSketch
-from calibudget.training.adapter import add_adapter
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import TrainingExample, encode_examples
-from calibudget.training.learner import Learner
-from calibudget.training.order import rows
+from calibudget.training.example_order import rows
+from calibudget.training.optimizer_step import Learner
+from calibudget.training.target_layers import add_adapter
 
 TINY = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4}
 TINY |= {"num_key_value_heads": 2, "vocab_size": 320, "max_position_embeddings": 2048}

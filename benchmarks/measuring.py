@@ -86,9 +86,9 @@ def installed(*names: str) -> str:
 def calibration_items(*sizes: int) -> dict[int, list[Any]]:
     """So many calibration records of each of the commonsense sources (seed 42), by size; needs CALIBUDGET_DATA."""
     from calibudget.scoring.scorer import CalibrationItem
-    from calibudget.sources.source import open_source
     from calibudget.sources.spec import SourceSpec
     from calibudget.sources.split import Parting
+    from calibudget.sources.whole_source import open_source
 
     items: dict[int, list[Any]] = {size: [] for size in sizes}
     for label in SOURCES:

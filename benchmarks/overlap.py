@@ -37,7 +37,7 @@ OURS = """
 from pathlib import Path
 from calibudget.sources.hygiene.checks import shared_prompts
 from calibudget.sources.reading_workers import Readers, Reading
-from calibudget.sources.source import open_source
+from calibudget.sources.whole_source import open_source
 from calibudget.sources.spec import SourceSpec
 with Readers(Reading(cache={cache})) as readers:
     def opened(name):

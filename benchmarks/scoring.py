@@ -144,8 +144,8 @@ def side(name: str, language_model: Any, items: list[Any], examples: list[Any]) 
 def ours(language_model: Any, items: list[Any], *, answers: bool) -> Callable[[int], list[float]]:
     from dataclasses import replace
 
+    from calibudget.scoring.batches import measure_all
     from calibudget.scoring.local import LocalScorer
-    from calibudget.scoring.measure import measure_all
     from calibudget.scoring.scorer import ScorerSettings
     from calibudget.tasks.answers import AnswerSpec
 

@@ -275,8 +275,8 @@ def check_caches(device: str, report: Report) -> None:
     import torch
 
     from calibudget.lm.attention import Bounds, Packed
-    from calibudget.lm.cached import Cached, Filled, Snug
-    from calibudget.lm.tree import Part
+    from calibudget.lm.kv_cache import Cached, Filled, Snug
+    from calibudget.lm.prefix_tree import Part
 
     count, draw = 96, random.Random(1)
     for heads, groups, size, window in ((32, 32, 128, None), (32, 8, 128, None), (9, 3, 64, None), (8, 2, 64, 48)):
@@ -317,7 +317,7 @@ def seven(arguments: argparse.Namespace, report: Report) -> None:
     """The 7B shape with random weights."""
     import torch
 
-    from calibudget.scoring.measure import measure_all
+    from calibudget.scoring.batches import measure_all
 
     shape, dtype = (SEVEN, torch.bfloat16) if arguments.device == "cuda" else (TINY, torch.float32)
     model = random_model(shape | TOKENS, device=arguments.device, dtype=dtype)
@@ -385,8 +385,8 @@ def read_only(scorer: Any, works: list[Any], batch: tuple[int, ...]) -> Any:
 def small(arguments: argparse.Namespace, report: Report) -> None:
     """SmolLM2 with its own weights: time, and differing answers."""
     from calibudget.lm.loading import load_model
+    from calibudget.scoring.batches import measure_all
     from calibudget.scoring.local import LocalScorer
-    from calibudget.scoring.measure import measure_all
     from calibudget.tasks.answers import parse_answer
 
     items = load_items(arguments)

@@ -216,7 +216,7 @@ def timed_scoring(
 ) -> tuple[float, list[Any]]:
     """Time our scoring of all records, 35 % of them settled by their forward; the limit is the model's unless given."""
     from calibudget.lm.placement import parts_of
-    from calibudget.scoring.measure import measure_all
+    from calibudget.scoring.batches import measure_all
 
     tokenizer, items = tokenizer_of(arguments), load_items(arguments)
     scorer = scorer_of(model, tokenizer, None, kind=agreeing_scorer(), max_new_tokens=NEW_TOKENS)
@@ -372,7 +372,7 @@ def influence(arguments: argparse.Namespace, report: Report) -> None:
 
     from calibudget.influence.gradients import ExampleGradients
     from calibudget.training.config import TrainingConfig
-    from calibudget.training.order import packs
+    from calibudget.training.example_order import packs
 
     on_cpu, cards = arguments.device == "cpu", card_count(arguments)
     config = TrainingConfig(rank=4, scaling=4.0, max_length=1024)

@@ -39,15 +39,15 @@ from measuring import read_rows, write_rows
 
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import LanguageModel
-from calibudget.training.adapter import add_adapter
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import TrainingExample, encode_examples
 from calibudget.training.devices import Devices
+from calibudget.training.example_order import plan_steps, warmup_steps
 from calibudget.training.job import TrainingJob
-from calibudget.training.learner import Learner
 from calibudget.training.loop import train
-from calibudget.training.order import plan_steps, warmup_steps
+from calibudget.training.optimizer_step import Learner
 from calibudget.training.report import StepReport
+from calibudget.training.target_layers import add_adapter
 
 FAMILIES = ("chain_sum", "letter_counting", "spell_backward", "word_sequence_reversal", "syllogism", "needle_haystack")
 WARM_STEPS = 3

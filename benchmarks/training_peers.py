@@ -130,7 +130,7 @@ class Bench:
 
     def in_order(self) -> list[Any]:
         """The examples in the order of our plan, 32 a step."""
-        from calibudget.training.order import plan_steps
+        from calibudget.training.example_order import plan_steps
 
         plan = plan_steps(self.examples, self.config)[: self.steps]
         return [self.examples[i] for step in plan for i in step.members]
@@ -162,7 +162,7 @@ def ours(given: argparse.Namespace, **options: Any) -> None:
     import gpu
 
     from calibudget.training.config import Execution
-    from calibudget.training.learner import Learner
+    from calibudget.training.optimizer_step import Learner
 
     bench = Bench(given)
     learner = Learner(bench.model(), "seven", bench.config, Execution(**options))
@@ -184,8 +184,8 @@ def ours_small(given: argparse.Namespace) -> None:
     import gpu
 
     from calibudget.training.config import Execution, TrainingConfig
-    from calibudget.training.learner import GraphedPass, Learner
-    from calibudget.training.order import plan_steps
+    from calibudget.training.example_order import plan_steps
+    from calibudget.training.optimizer_step import GraphedPass, Learner
 
     bench = Bench(given)
     count = 240 if not bench.on_cpu else 4

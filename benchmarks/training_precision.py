@@ -33,11 +33,11 @@ from measuring import read_rows
 from training_gpu import ours, run_trainer
 
 from calibudget.lm.loading import LanguageModel, load_model
-from calibudget.training.adapter import add_adapter
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import TrainingExample, encode_examples, padded_batch
-from calibudget.training.learner import Learner
-from calibudget.training.order import plan_steps
+from calibudget.training.example_order import plan_steps
+from calibudget.training.optimizer_step import Learner
+from calibudget.training.target_layers import add_adapter
 
 PLAIN: dict[str, Any] = {"pack": False, "fuse": False, "compile": False, "graphs": False}
 #: How each way is run: its side, its precision, and options of ours.

@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from filelock import FileLock
 
+from calibudget.allocation.bootstrap import summarise
 from calibudget.allocation.policies import pooled_quotas
-from calibudget.allocation.statistics import summarise
 from calibudget.keys import order_keys
 from calibudget.records import Record, Score, Split, Statistics
 from calibudget.selection.draw import draw_queues
-from calibudget.sources.source import SourceRead
+from calibudget.sources.whole_source import SourceRead
 from testbed.candidates import POOLS
 from testbed.data import FamilyData, HalfData
 from testbed.protocol import PolicyRule, Protocol

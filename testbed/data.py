@@ -22,8 +22,8 @@ from calibudget.errors import ArtefactError, DataError, DependencyError
 from calibudget.messages import counted
 from calibudget.records import Message, Record
 from calibudget.sources.identity import Identity, identify
-from calibudget.sources.source import SourceRead, read_source
 from calibudget.sources.spec import SourceSpec
+from calibudget.sources.whole_source import SourceRead, read_source
 from calibudget.store.canonical import canonical_json, read_bytes, read_object, sha256_hex
 from calibudget.store.files import write_atomic
 from testbed.answers import known_answers, normal_answer

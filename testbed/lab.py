@@ -21,12 +21,12 @@ from calibudget.records import Record, Score
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.scorer import CalibrationItem, ScorerSettings, to_scores
 from calibudget.tasks.answers import AnswerSpec
-from calibudget.training.adapter import start_factors
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import Role, TrainingExample, encode_examples
+from calibudget.training.example_order import Step, plan_steps, rate_factor, warmup_steps
 from calibudget.training.layers import FactorLinear
-from calibudget.training.learner import Learner
-from calibudget.training.order import Step, plan_steps, rate_factor, warmup_steps
+from calibudget.training.optimizer_step import Learner
+from calibudget.training.target_layers import start_factors
 from testbed.data import FamilyData
 
 _UNCHECKED: Final = AnswerSpec(kind="none")

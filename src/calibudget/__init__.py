@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from calibudget.allocation.plan import plan
     from calibudget.allocation.quotas import allocate, apportion
     from calibudget.allocation.stability import Stability, WhatIf, stability, what_if
-    from calibudget.allocation.utility import utilities
+    from calibudget.allocation.utility_factors import utilities
     from calibudget.errors import CalibudgetError
     from calibudget.pipeline.run import RunResult, run
     from calibudget.pipeline.score import score
@@ -33,7 +33,7 @@ _HOMES = {
     "apportion": "allocation.quotas",
     "plan": "allocation.plan",
     "stability": "allocation.stability",
-    "utilities": "allocation.utility",
+    "utilities": "allocation.utility_factors",
     "what_if": "allocation.stability",
     "CalibudgetError": "errors",
     "RunResult": "pipeline.run",

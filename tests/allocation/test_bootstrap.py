@@ -12,8 +12,8 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from calibudget.allocation import statistics as spreads
-from calibudget.allocation.statistics import _root_of_variance, _standard_deviations, bootstrap
+from calibudget.allocation import bootstrap as spreads
+from calibudget.allocation.bootstrap import _root_of_variance, _standard_deviations, bootstrap
 from calibudget.keys import bootstrap_streams, named_stream
 
 GOLDEN_MEANS = [1.24375, 1.65, 1.6375, 1.425]

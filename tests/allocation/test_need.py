@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.allocation.utility import EPSILON, needs, power, products, utilities
+from calibudget.allocation.utility_factors import EPSILON, needs, power, products, utilities
 from calibudget.errors import AllocationError, InputTypeError
 
 ROWS = {

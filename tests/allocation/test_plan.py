@@ -15,7 +15,7 @@ from calibudget.allocation.plan import plan
 from calibudget.allocation.policies import POLICIES, policy_named, pooled_quotas
 from calibudget.allocation.quotas import allocate, apportion
 from calibudget.allocation.request import AllocationRequest
-from calibudget.allocation.utility import utilities
+from calibudget.allocation.utility_factors import utilities
 from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
 from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from calibudget.allocation.arrays import apportion_arrays
+from calibudget.allocation.bootstrap import MOST_RESAMPLES, as_resamples
 from calibudget.allocation.bounds import Portion, _as_written, _read_amount, parse_amount, parse_groups
 from calibudget.allocation.exact.numbers import as_count, as_double, as_doubles, sum_of
 from calibudget.allocation.labels import likely, listed, require_same_labels, sorted_labels
@@ -21,8 +22,7 @@ from calibudget.allocation.policies import policy_named
 from calibudget.allocation.quotas import allocate, apportion, integer_bounds, pose
 from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.stability import stability, what_if
-from calibudget.allocation.statistics import MOST_RESAMPLES, as_resamples
-from calibudget.allocation.utility import needs, power, products, utilities
+from calibudget.allocation.utility_factors import needs, power, products, utilities
 from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
 from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics
 
@@ -221,7 +221,7 @@ def test_a_share_is_kept_as_it_was_written() -> None:
 def test_exponents_of_the_factors_count(subtests: pytest.Subtests) -> None:
     """Policies are made on import, before a fault can be put in; so their maker is called here."""
     from calibudget.allocation.policies import POLICIES, _factor_policy
-    from calibudget.allocation.utility import Evidence, product_of
+    from calibudget.allocation.utility_factors import Evidence, product_of
 
     evidence = Evidence(
         labels=["a", "b"],

@@ -12,7 +12,7 @@ from scipy.stats import pearsonr, spearmanr
 from calibudget.allocation.plan import plan, quota_intervals
 from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.stability import pearson, stability, what_if
-from calibudget.allocation.utility import doubled_ranks
+from calibudget.allocation.utility_factors import doubled_ranks
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics
 

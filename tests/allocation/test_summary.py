@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.allocation.statistics import SmallCalibrationWarning, bootstrap, summarise
+from calibudget.allocation.bootstrap import SmallCalibrationWarning, bootstrap, summarise
 from calibudget.errors import AllocationError, ScoringError
 from calibudget.records import Bootstrap, Score
 

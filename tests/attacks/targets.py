@@ -83,10 +83,10 @@ def artefact_targets(folder: Path) -> list[Target]:
     from calibudget.selection.proxy import parse_proxy_lines
     from calibudget.sources.hygiene.artefact import HYGIENE
     from calibudget.store.artefacts import ALLOCATION, SELECTION, STATISTICS
+    from calibudget.store.checksums import read_sums
     from calibudget.store.manifest import MANIFEST
     from calibudget.store.scores import read_scores
     from calibudget.store.splits import read_splits
-    from calibudget.store.sums import read_sums
     from calibudget.store.train_set import read_train
     from calibudget.study.freeze import read_frozen
     from calibudget.study.protocol import load_protocol
@@ -139,8 +139,8 @@ def answer_targets() -> list[Target]:
 
 def read_source(path: Path) -> None:
     """Read and parse a source of one file, as a run does."""
-    from calibudget.sources.source import read_source
     from calibudget.sources.spec import SourceSpec
+    from calibudget.sources.whole_source import read_source
 
     read_source(SourceSpec(label="one", path=(path.name,)), path.parent)
 

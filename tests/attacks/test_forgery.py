@@ -17,7 +17,7 @@ from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
 from calibudget.store.canonical import canonical_json, read_object, sealed
-from calibudget.store.sums import SUMS_NAME, file_digest, read_sums, write_sums
+from calibudget.store.checksums import SUMS_NAME, file_digest, read_sums, write_sums
 from tests.attacks.conftest import WORKS, chance_of
 
 #: What docs/threat-model.md takes as given where no data is at hand, by file and by names on the way to a field.

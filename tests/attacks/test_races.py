@@ -12,9 +12,9 @@ import pytest
 
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.evaluate import EvaluationRequest, evaluate
+from calibudget.pipeline.evaluated_models import Generation
 from calibudget.pipeline.score import export_calibration, merge_scores, score
 from calibudget.pipeline.select import select
-from calibudget.pipeline.subjects import Generation
 from calibudget.recipe.load import load_recipe
 from calibudget.store import files
 from tests.attacks.conftest import MOMENTS, WORKS, chance_of, contents

@@ -18,7 +18,7 @@ from pathlib import Path
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
 from calibudget.pipeline.evaluate import EvaluationRequest, evaluate
-from calibudget.pipeline.subjects import Generation
+from calibudget.pipeline.evaluated_models import Generation
 from calibudget.pipeline.train import train
 from calibudget.recipe.load import load_recipe
 

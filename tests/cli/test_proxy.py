@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 from calibudget.cli.influence import app
 from calibudget.errors import ArtefactError, CalibudgetError
-from calibudget.pipeline.proxies import read_proxy_file, write_proxy_file
+from calibudget.pipeline.proxy_files import read_proxy_file, write_proxy_file
 from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyHeader, ProxyRecord, ProxyScores, proxy_pool
-from calibudget.store.sums import file_digest
+from calibudget.store.checksums import file_digest
 
 POOLS = {"boolq": ["b0", "b1", "b2", "b3"], "piqa": ["p0", "p1"]}
 

@@ -13,7 +13,7 @@ pytestmark = [
     pytest.mark.skipif(
         find_spec("bitsandbytes") is None, reason="bitsandbytes isn't installed: pip install 'calibudget[quantized]'"
     ),
-    pytest.mark.filterwarnings("ignore::calibudget.allocation.statistics.SmallCalibrationWarning"),
+    pytest.mark.filterwarnings("ignore::calibudget.allocation.bootstrap.SmallCalibrationWarning"),
 ]
 TRAINING = ("rank=4", "epochs=4", "batch_size=4", "max_length=128", "learning_rate=0.002", "device=cpu")
 

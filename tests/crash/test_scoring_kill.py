@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
+from calibudget.scoring.batches import measure_all
 from calibudget.scoring.fake import FakeScorer
-from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import CalibrationItem
 from calibudget.tasks.answers import AnswerSpec
 from tests.conftest import record_of
@@ -31,7 +31,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from conftest import record_of
 from calibudget.scoring.fake import FakeScorer
-from calibudget.scoring.measure import measure_all
+from calibudget.scoring.batches import measure_all
 from calibudget.scoring.settings import ScorerPool
 from calibudget.scoring.scorer import CalibrationItem
 from calibudget.scoring.scorer import ScorerSettings

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.store.sums import write_sums
+from calibudget.store.checksums import write_sums
 
 PAGE = (Path(__file__).parents[2] / "docs" / "contracts.md").read_text(encoding="utf-8")
 CHECK, UNBOUND = re.findall(r"```sh\n(.*?)\n```", PAGE, flags=re.DOTALL)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DataError, InputError
-from calibudget.evaluation import renderings
+from calibudget.evaluation import panel_prompts as renderings
 from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, MODERN_TASKS
 from calibudget.evaluation.benchmarks import GROUPS, TASKS, Benchmark, expand_tasks, load_benchmark
 from calibudget.tasks.answers import answers_equal, parse_answer

@@ -12,13 +12,13 @@ import pytest
 
 from calibudget.errors import DataError, RecipeError
 from calibudget.evaluation.benchmarks import own_benchmark
-from calibudget.pipeline.own_tasks import own_source
 from calibudget.pipeline.run import run
+from calibudget.pipeline.user_tasks import own_source
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
 from calibudget.sources.files import find_files
-from calibudget.sources.source import read_source
 from calibudget.sources.spec import SourceSpec
+from calibudget.sources.whole_source import read_source
 
 RECIPE = """
 policy: equal

@@ -17,8 +17,8 @@ from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
 from calibudget.records import Message, Record
-from calibudget.sources.source import SourceRead, read_source
 from calibudget.sources.spec import SourceSpec
+from calibudget.sources.whole_source import SourceRead, read_source
 from calibudget.store.manifest import MANIFEST
 
 

@@ -11,8 +11,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import DataError, RecipeError
-from calibudget.sources.source import SourceRead, read_source
 from calibudget.sources.spec import SourceSpec
+from calibudget.sources.whole_source import SourceRead, read_source
 
 ROWS: list[dict[str, object]] = [{"instruction": f"q{number}", "output": f"a{number}"} for number in range(3)]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS)

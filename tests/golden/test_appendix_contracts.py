@@ -23,7 +23,7 @@ from calibudget.selection.sketch import CountSketch
 from calibudget.sources.identity import normalise_record
 from calibudget.sources.split import check_roles
 from calibudget.store.canonical import loads_object
-from calibudget.store.sums import check_sums, file_digest, write_sums
+from calibudget.store.checksums import check_sums, file_digest, write_sums
 
 CAPACITIES = {"a": 3, "b": 10, "c": 10}
 

@@ -19,7 +19,7 @@ from calibudget.allocation.policies import policy_named
 from calibudget.allocation.quotas import allocate, apportion
 from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.stability import stability, what_if
-from calibudget.allocation.utility import needs, utilities
+from calibudget.allocation.utility_factors import needs, utilities
 from calibudget.errors import CalibudgetError
 from calibudget.records import AllocationPlan, Bootstrap, Exponents, SourceStatistics, Statistics
 from calibudget.selection.draw import canonical_selected_indices_sha256

@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibudget.errors import DataError
+from calibudget.sources.file_formats import read_rows
 from calibudget.sources.limits import Limits
-from calibudget.sources.row_files import read_rows
 from calibudget.tasks.answers import AnswerSpec, answers_equal, parse_answer
 from calibudget.values import nfc
 

@@ -13,12 +13,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.sources import lines
-from calibudget.sources.index import Skips
+from calibudget.sources import json_files as lines
+from calibudget.sources.file_formats import read_rows
+from calibudget.sources.identity_index import Skips
 from calibudget.sources.limits import Limits
-from calibudget.sources.row_files import read_rows
-from calibudget.sources.source import SourceRead, open_source, read_source
 from calibudget.sources.spec import SourceSpec
+from calibudget.sources.whole_source import SourceRead, open_source, read_source
 
 GOOD = b'{"prompt": "p", "completion": "c"}\n'
 MANY = b"".join(b'{"prompt": "p%d", "completion": "c%d"}\n' % (number, number**3) for number in range(2000))

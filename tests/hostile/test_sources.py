@@ -9,10 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.sources import lines
+from calibudget.sources import json_files as lines
 from calibudget.sources.limits import Limits
-from calibudget.sources.source import SourceRead, read_source
 from calibudget.sources.spec import SourceSpec
+from calibudget.sources.whole_source import SourceRead, read_source
 
 GOOD = b'{"prompt": "p", "completion": "c"}\n'
 OTHER = b'{"prompt": "q", "completion": "c"}\n'

@@ -12,7 +12,7 @@ import torch
 from calibudget.lm.loading import load_model
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import TrainingExample
-from calibudget.training.learner import Learner
+from calibudget.training.optimizer_step import Learner
 from tests.training.conftest import plain_loss, reference_of
 
 CONFIG = TrainingConfig(rank=4, scaling=8.0, max_length=128, batch_size=4)

@@ -12,7 +12,7 @@ import torch
 from calibudget.influence.gradients import ExampleGradients
 from calibudget.lm.loading import load_model
 from calibudget.training.config import Execution
-from calibudget.training.learner import Learner
+from calibudget.training.optimizer_step import Learner
 from tests.conftest import model_of
 from tests.influence.conftest import Whole
 

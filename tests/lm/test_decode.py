@@ -69,7 +69,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The cache that a GPU's kernel decodes from, with what the kernel promises done sequence by sequence."""
     import torch
 
-    from calibudget.lm import cached
+    from calibudget.lm import kv_cache as cached
 
     calls = []
 

@@ -10,7 +10,7 @@ from calibudget.errors import ScoringError
 from calibudget.lm import gguf
 from calibudget.lm.files import resolve_model
 from calibudget.lm.loading import load_model, load_tokenizer
-from calibudget.store.sums import file_digest
+from calibudget.store.checksums import file_digest
 from tests.conftest import tokenizer_with
 
 

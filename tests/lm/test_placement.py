@@ -12,8 +12,8 @@ import torch
 from calibudget.errors import ScoringError
 from calibudget.lm.loading import check_loadable, load_model
 from calibudget.lm.placement import OffloadWarning, hand_on, memory_for, parts_of, split_memory, weight_bytes
+from calibudget.scoring.batches import measure_all
 from calibudget.scoring.local import LocalScorer
-from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import CalibrationItem, ScorerSettings
 from calibudget.tasks.answers import AnswerSpec
 from tests.conftest import record_of

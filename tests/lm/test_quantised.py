@@ -18,10 +18,10 @@ from calibudget.lm.placement import weight_bytes
 from calibudget.lm.quantised import quantised
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.scorer import CalibrationItem, ScorerSettings
-from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import Parting
-from calibudget.training.adapter import target_modules
+from calibudget.sources.whole_source import open_source
+from calibudget.training.target_layers import target_modules
 from tests.conftest import record_of
 
 needs_bitsandbytes = pytest.mark.skipif(

@@ -33,7 +33,7 @@ def test_a_twin_shares_weights_and_nothing_else(tiny_directory: Path) -> None:
 
 def test_factors_put_on_a_twin_leave_the_first_model_as_it_was(tiny_directory: Path) -> None:
     from calibudget.training.config import Execution, TrainingConfig
-    from calibudget.training.learner import Learner
+    from calibudget.training.optimizer_step import Learner
 
     first = load_model(str(tiny_directory), device="cpu")
     before, modules = said(first), [type(module) for module in first.model.modules()]

@@ -11,7 +11,7 @@ import pytest
 from calibudget.pipeline.run import run
 from calibudget.recipe.load import load_recipe
 from calibudget.store.canonical import canonical_json, sealed
-from calibudget.store.sums import file_digest, write_sums
+from calibudget.store.checksums import file_digest, write_sums
 from calibudget.store.train_set import read_train
 
 RECIPE = """

@@ -19,17 +19,17 @@ from calibudget.evaluation.sandbox import open_sandbox
 from calibudget.pipeline.checks.evaluation import check_evaluation
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.evaluate import EvaluationRequest, evaluate, rejudge
+from calibudget.pipeline.evaluated_models import Generation
 from calibudget.pipeline.run import run
-from calibudget.pipeline.subjects import Generation
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
 from calibudget.scoring.fake import FakeScorer
-from calibudget.sources.source import read_source
 from calibudget.sources.spec import SourceSpec
+from calibudget.sources.whole_source import read_source
 from calibudget.store.canonical import canonical_json
+from calibudget.store.checksums import check_sums, extend_sums, write_sums
 from calibudget.store.scores import read_scores, write_scores
 from calibudget.store.splits import read_splits
-from calibudget.store.sums import check_sums, extend_sums, write_sums
 from tests.conftest import adapter_of
 
 RECIPE = """\

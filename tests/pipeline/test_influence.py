@@ -14,7 +14,7 @@ import pytest
 from calibudget.errors import ArtefactError, InputError, RecipeError, TrainingError
 from calibudget.influence.scorer import InfluenceScorer
 from calibudget.pipeline.influence import influence, influence_config
-from calibudget.pipeline.proxies import read_proxy_file, read_proxy_pool, validate_proxy_files
+from calibudget.pipeline.proxy_files import read_proxy_file, read_proxy_pool, validate_proxy_files
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
@@ -84,7 +84,7 @@ def test_scores_are_valid_shards_that_merge_and_select(tmp_path: Path, recipe_fi
 def test_interrupted_and_parted_work_gives_the_same_bytes(
     tmp_path: Path, recipe_file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("calibudget.pipeline.proxies._CHUNK", 8)
+    monkeypatch.setattr("calibudget.pipeline.proxy_files._CHUNK", 8)
     whole = score(recipe_file, tmp_path / "whole")
     calls: list[Any] = []
     plain = InfluenceScorer.__call__

@@ -13,9 +13,9 @@ from calibudget.errors import DataError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
-from calibudget.sources.source import read_source
 from calibudget.sources.spec import SourceSpec
-from calibudget.store.sums import extend_sums
+from calibudget.sources.whole_source import read_source
+from calibudget.store.checksums import extend_sums
 from calibudget.store.train_set import read_train, train_files, write_train
 
 RECIPE = """

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError, DataError, RecipeError
-from calibudget.pipeline.ledger import ROUNDS
 from calibudget.pipeline.prepare import prepare
+from calibudget.pipeline.round_ledger import ROUNDS
 from calibudget.pipeline.rounds import ledger_of
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify

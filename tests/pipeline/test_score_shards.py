@@ -14,7 +14,7 @@ from calibudget.errors import ArtefactError, ScoringError
 from calibudget.pipeline.score import merge_scores, score
 from calibudget.recipe.load import load_recipe
 from calibudget.recipe.schema import Recipe
-from calibudget.scoring.measure import Shard
+from calibudget.scoring.batches import Shard
 
 
 @pytest.fixture

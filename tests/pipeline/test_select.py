@@ -14,8 +14,8 @@ from calibudget.errors import AllocationError, ArtefactError
 from calibudget.pipeline.run_directory import JOURNAL_NAME
 from calibudget.pipeline.select import select
 from calibudget.recipe.load import load_recipe
+from calibudget.store.checksums import SUMS_NAME
 from calibudget.store.scores import SCORES_NAME
-from calibudget.store.sums import SUMS_NAME
 from tests.conftest import bytes_in
 
 

@@ -11,14 +11,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import ArtefactError, InputError, RecipeError
-from calibudget.pipeline.proxies import merge_proxy_files, read_proxy_pool, write_proxy_file
+from calibudget.pipeline.proxy_files import merge_proxy_files, read_proxy_pool, write_proxy_file
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
 from calibudget.selection.proxy import ProxyContract, ProxyHeader, ProxyRecord, ProxyScores
 from calibudget.store.canonical import canonical_json, read_object
+from calibudget.store.checksums import file_digest
 from calibudget.store.splits import read_splits
-from calibudget.store.sums import file_digest
 from tests.pipeline.conftest import forge, rows_of
 
 CONTRACT = ProxyContract(subgroups=("boolq", "piqa"), shards=2)

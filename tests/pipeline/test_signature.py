@@ -17,8 +17,8 @@ from calibudget.pipeline.sign import sign
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
 from calibudget.store.canonical import canonical_json
+from calibudget.store.checksums import write_sums
 from calibudget.store.scores import read_scores, write_scores
-from calibudget.store.sums import write_sums
 
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa  # noqa: E402 - only where it is

@@ -16,7 +16,7 @@ from calibudget.pipeline.train import train
 from calibudget.pipeline.training_options import training_options, within_context
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
-from calibudget.store.sums import extend_sums, read_sums
+from calibudget.store.checksums import extend_sums, read_sums
 from tests.conftest import model_of, tokenizer_with
 
 OPTIONS = ("rank=2", "scaling=4", "batch_size=4", "epochs=1", "max_length=256", "device=cpu", "deterministic=true")

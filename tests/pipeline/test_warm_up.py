@@ -13,7 +13,7 @@ from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
-from calibudget.sources.source import read_source
+from calibudget.sources.whole_source import read_source
 from calibudget.store.artefacts import STATISTICS
 from calibudget.store.manifest import MANIFEST
 from calibudget.store.scores import read_scores

@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from calibudget.errors import DataError, InputError
 from calibudget.keys import canonical_pairs, digest_keys, order_keys
-from calibudget.sources import lines, media_marks
-from calibudget.sources.index import Tally, column, name_rows
+from calibudget.sources import json_files as lines
+from calibudget.sources import media_marks
+from calibudget.sources.identity_index import Tally, column, name_rows
 from calibudget.sources.inputs import inputs_of
 from calibudget.sources.records import RecordMaker
 from calibudget.sources.spec import SourceSpec

@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
+from calibudget.allocation.bootstrap import summarise
 from calibudget.allocation.plan import plan
 from calibudget.allocation.request import AllocationRequest
-from calibudget.allocation.statistics import summarise
 from calibudget.pipeline.allocate import compare_policies
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import Verification

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DependencyError, ScoringError
+from calibudget.scoring.batches import measure_all
 from calibudget.scoring.fake import FakeScorer
-from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import ScorerSettings
 from calibudget.scoring.settings import ScorerPool, make_scorer, open_scorer
 from calibudget.workers import _Actor

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
+from calibudget.allocation.bootstrap import summarise
 from calibudget.allocation.plan import plan
 from calibudget.allocation.request import AllocationRequest
-from calibudget.allocation.statistics import summarise
+from calibudget.scoring.batches import measure_all
 from calibudget.scoring.local import LocalScorer
-from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import CalibrationItem, ScorerSettings, to_scores
-from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import Parting
+from calibudget.sources.whole_source import open_source
 from calibudget.tasks.answers import parse_answer
 
 SOURCES = {

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
+from calibudget.scoring.batches import measure_all
 from calibudget.scoring.fake import FakeScorer
-from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import to_scores
 from tests.scoring.conftest import items_of
 

@@ -13,8 +13,8 @@ import pytest
 
 from calibudget.errors import ScoringError
 from calibudget.lm.loading import LanguageModel, load_model
+from calibudget.scoring.batches import measure_all
 from calibudget.scoring.local import LocalScorer
-from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import ScorerSettings
 from calibudget.tasks.answers import AnswerSpec, parse_answer
 from tests.conftest import model_of, record_of, tokenizer_with

@@ -10,8 +10,8 @@ import pytest
 
 from calibudget.errors import ScoringError
 from calibudget.hardware import Device
+from calibudget.scoring.batches import measure_all
 from calibudget.scoring.fake import FakeScorer
-from calibudget.scoring.measure import measure_all
 from calibudget.scoring.scorer import ScorerSettings
 from calibudget.scoring.settings import ScorerPool, make_scorer
 from calibudget.workers import _environment, _Process

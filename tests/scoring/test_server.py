@@ -16,31 +16,31 @@ from typing import Any
 
 import pytest
 
+from calibudget.allocation.bootstrap import summarise
 from calibudget.allocation.plan import plan
 from calibudget.allocation.request import AllocationRequest
-from calibudget.allocation.statistics import summarise
 from calibudget.errors import ScoringError
 from calibudget.lm.loading import load_model
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
+from calibudget.scoring.batches import measure_all
 from calibudget.scoring.local import LocalScorer
-from calibudget.scoring.measure import measure_all
-from calibudget.scoring.protocols import KEY
 from calibudget.scoring.scorer import ScorerSettings, to_scores
 from calibudget.scoring.server import ServerScorer
+from calibudget.scoring.server_protocols import KEY
 from tests.conftest import tokenizer_with
 from tests.scoring.conftest import items_of
 from tests.scoring.model_server import ModelServer, serving
 
 PROTOCOLS = ["vllm", "sglang", "tgi", "echo", "echo-text"]
-few = pytest.mark.filterwarnings("ignore::calibudget.allocation.statistics.SmallCalibrationWarning")
+few = pytest.mark.filterwarnings("ignore::calibudget.allocation.bootstrap.SmallCalibrationWarning")
 WORDS = "open sesame 0123456789"
 
 
 @pytest.fixture(autouse=True)
 def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("calibudget.scoring.protocols._BACKOFF", 0.0)
+    monkeypatch.setattr("calibudget.scoring.server_protocols._BACKOFF", 0.0)
     monkeypatch.delenv(KEY, raising=False)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from calibudget.sources.source import SourceRead, read_source
 from calibudget.sources.spec import SourceSpec
+from calibudget.sources.whole_source import SourceRead, read_source
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.sources.source import SourceRead
+from calibudget.sources.whole_source import SourceRead
 
 Write = Callable[..., Path]
 Read = Callable[..., SourceRead]

@@ -24,7 +24,7 @@ READ = """
 import json, sys
 from pathlib import Path
 from calibudget.errors import CalibudgetError
-from calibudget.sources.source import read_source
+from calibudget.sources.whole_source import read_source
 from calibudget.sources.spec import SourceSpec
 
 try:

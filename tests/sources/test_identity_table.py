@@ -14,11 +14,13 @@ import numpy as np
 import pytest
 
 from calibudget.records import Split
-from calibudget.sources import compression, identity_table, lines, pool
+from calibudget.sources import candidates as pool
+from calibudget.sources import compression, identity_table
+from calibudget.sources import json_files as lines
 from calibudget.sources.identity_table import ROW, IdentityTable, among, same_as_before, sorted_rows
-from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import Parting
+from calibudget.sources.whole_source import open_source
 
 Write = Callable[..., Path]
 

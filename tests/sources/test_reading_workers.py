@@ -17,13 +17,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import CalibudgetError, DataError
-from calibudget.sources import cache_files, index
+from calibudget.sources import cache_files
+from calibudget.sources import identity_index as index
 from calibudget.sources.cache_files import cache_folder
 from calibudget.sources.inputs import inputs_of
 from calibudget.sources.reading_workers import Readers, Reading
-from calibudget.sources.source import open_sources
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import Parting
+from calibudget.sources.whole_source import open_sources
 from calibudget.store.artefacts import ids_sha256
 from calibudget.tasks.answers import AnswerSpec
 from calibudget.workers import _Process
@@ -135,7 +136,7 @@ def test_what_a_killed_worker_was_at_is_read_by_another_a_few_times(
 READ_ONCE = """
 import sys
 from pathlib import Path
-from calibudget.sources.source import open_source
+from calibudget.sources.whole_source import open_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import Parting
 spec = SourceSpec(label="s", path="*.jsonl", id_field=sys.argv[2] or None)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from calibudget.sources.hygiene.report import inspect_sources
-from calibudget.sources.source import open_source, read_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import Parting
+from calibudget.sources.whole_source import open_source, read_source
 
 pytestmark = pytest.mark.data
 

@@ -6,8 +6,8 @@ import pytest
 
 from calibudget.errors import DataError
 from calibudget.records import Message
-from calibudget.sources.fields import Format
-from calibudget.sources.formats import detect_format, read_example
+from calibudget.sources.example_formats import detect_format, read_example
+from calibudget.sources.field_meanings import Format
 from calibudget.sources.identity import identify
 
 USER = {"role": "user", "content": "a"}

@@ -16,8 +16,8 @@ import pytest
 from calibudget.errors import DataError, RecipeError
 from calibudget.sources.files import check_distinct_files, find_files
 from calibudget.sources.remote import Copies, RemoteFile, check_path
-from calibudget.sources.source import SourceRead, read_source
 from calibudget.sources.spec import SourceSpec
+from calibudget.sources.whole_source import SourceRead, read_source
 
 fsspec = pytest.importorskip("fsspec")
 

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import Parting
+from calibudget.sources.whole_source import open_source
 from calibudget.store.artefacts import ids_sha256
 
 ROWS: list[dict[str, object]] = [

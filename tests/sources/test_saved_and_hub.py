@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.sources.source import SourceRead, read_source
 from calibudget.sources.spec import SourceSpec
+from calibudget.sources.whole_source import SourceRead, read_source
 
 pytestmark = pytest.mark.slow  # importing datasets takes seconds
 

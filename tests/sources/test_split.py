@@ -8,9 +8,9 @@ import pytest
 from calibudget.errors import DataError, InputTypeError
 from calibudget.keys import order_key
 from calibudget.records import Split
-from calibudget.sources.source import SourceRead, open_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import Parting, check_roles
+from calibudget.sources.whole_source import SourceRead, open_source
 
 Write = Callable[..., Path]
 Read = Callable[..., SourceRead]

@@ -9,6 +9,7 @@ import pytest
 from calibudget.errors import ArtefactError
 from calibudget.records import Exponents, SourceFile
 from calibudget.store.canonical import canonical_json, sha256_hex
+from calibudget.store.checksums import FileDigest
 from calibudget.store.manifest import (
     MANIFEST,
     AllocationEvidence,
@@ -18,7 +19,6 @@ from calibudget.store.manifest import (
     SelectionEvidence,
     SourceEvidence,
 )
-from calibudget.store.sums import FileDigest
 
 HEX = "0123456789abcdef" * 4
 

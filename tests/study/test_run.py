@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError, CheckFailedError, InterruptedRunError, StudyError
-from calibudget.store.sums import code_sha256
+from calibudget.store.checksums import code_sha256
 from calibudget.study import freeze
 from calibudget.study.freeze import read_frozen
 from calibudget.study.protocol import load_protocol

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import DependencyError
-from calibudget.tasks import mathematics, processes
+from calibudget.tasks import mathematics
+from calibudget.tasks import time_limits as processes
 from calibudget.tasks.answers import AnswerSpec, answers_equal, parse_answer
 from calibudget.tasks.mathematics import light_form
 

@@ -10,11 +10,11 @@ import pytest
 
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_model
-from calibudget.training.adapter import add_adapter
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import TrainingExample, encode_examples
 from calibudget.training.job import TrainingJob
-from calibudget.training.learner import Learner
+from calibudget.training.optimizer_step import Learner
+from calibudget.training.target_layers import add_adapter
 from tests.conftest import tokenizer_with
 
 

@@ -17,8 +17,8 @@ from calibudget.errors import DependencyError, TrainingError
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import padded_batch, without_labels
 from calibudget.training.devices import Devices, plain_execution, shard_model
+from calibudget.training.example_order import plan_steps, rows, share
 from calibudget.training.loop import train
-from calibudget.training.order import plan_steps, rows, share
 from tests.conftest import bytes_in
 from tests.training.conftest import training_job
 

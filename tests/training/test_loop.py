@@ -18,8 +18,8 @@ from calibudget.training import checkpoint as checkpoint_module
 from calibudget.training import loop
 from calibudget.training.checkpoint import save_checkpoint
 from calibudget.training.config import TrainingConfig
-from calibudget.training.learner import Learner
 from calibudget.training.loop import train
+from calibudget.training.optimizer_step import Learner
 from tests.conftest import bytes_in
 from tests.training.conftest import training_job
 

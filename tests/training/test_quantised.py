@@ -14,7 +14,7 @@ from calibudget.lm.loading import load_model
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import encode_examples
 from calibudget.training.layers import FactorLinear
-from calibudget.training.learner import Learner
+from calibudget.training.optimizer_step import Learner
 from tests.influence.conftest import Whole
 from tests.training.conftest import plain_loss, reference_of, rows_of
 

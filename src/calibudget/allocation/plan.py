@@ -27,7 +27,7 @@ from calibudget.allocation.labels import listed, require_mapping, require_same_l
 from calibudget.allocation.policies import Policy, policy_named
 from calibudget.allocation.quotas import Problem, pose
 from calibudget.allocation.request import AllocationRequest
-from calibudget.allocation.utility import EPSILON, Evidence, Worth
+from calibudget.allocation.utility_factors import EPSILON, Evidence, Worth
 from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
 from calibudget.records import AllocationPlan, Exponents, SourceAllocation, SourceStatistics, Statistics
 

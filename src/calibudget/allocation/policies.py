@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, Literal
 
-from calibudget.allocation import utility
+from calibudget.allocation import utility_factors
 from calibudget.allocation.labels import require_text
 from calibudget.errors import AllocationError
 
@@ -31,7 +31,7 @@ class Policy:
     """
 
     summary: str
-    rule: utility.Rule
+    rule: utility_factors.Rule
     has_floor: bool = True
     wants: Wants | None = None
     factors: tuple[str, ...] = ()
@@ -42,28 +42,32 @@ class Policy:
         return self.wants == "statistics"
 
 
-def _plain(values: Iterable[float]) -> utility.Worth:
+def _plain(values: Iterable[float]) -> utility_factors.Worth:
     """Utilities that are no product of factors."""
-    return utility.Worth(utilities=list(map(float, values)))
+    return utility_factors.Worth(utilities=list(map(float, values)))
 
 
-def _root_of_capacity(evidence: utility.Evidence) -> utility.Worth:
+def _root_of_capacity(evidence: utility_factors.Evidence) -> utility_factors.Worth:
     """The square root of the residual capacity, which is the availability."""
-    values = list(map(utility.availability, evidence.capacities))
-    return utility.Worth(utilities=values, factors={"availability": values})
+    values = list(map(utility_factors.availability, evidence.capacities))
+    return utility_factors.Worth(utilities=values, factors={"availability": values})
 
 
 def _factor_policy(summary: str, *factors: str) -> Policy:
-    return Policy(summary=summary, rule=partial(utility.product_of, names=factors), wants="statistics", factors=factors)
+    return Policy(
+        summary=summary, rule=partial(utility_factors.product_of, names=factors), wants="statistics", factors=factors
+    )
 
 
 #: Every policy by name: the paper's rule, its ablations and comparators (table 1), and what goes beyond it.
 POLICIES: Final[Mapping[str, Policy]] = {
-    "calibudget": _factor_policy("floor + need * availability^1/2 * reliability", *utility.FACTORS),
+    "calibudget": _factor_policy("floor + need * availability^1/2 * reliability", *utility_factors.FACTORS),
     "need": _factor_policy("floor + need", "need"),
     "need-availability": _factor_policy("floor + need * availability^1/2", "need", "availability"),
     "need-reliability": _factor_policy("floor + need * reliability", "need", "reliability"),
-    "val-error-floor": Policy(summary="floor + calibration error", rule=utility.calibration_error, wants="statistics"),
+    "val-error-floor": Policy(
+        summary="floor + calibration error", rule=utility_factors.calibration_error, wants="statistics"
+    ),
     "floor-sqrt": Policy(summary="floor + square root of the residual capacity", rule=_root_of_capacity),
     "equal": Policy(summary="equal quotas", rule=lambda evidence: _plain([1] * len(evidence.labels)), has_floor=False),
     "proportional": Policy(summary="pool size", rule=lambda evidence: _plain(evidence.pool_sizes), has_floor=False),

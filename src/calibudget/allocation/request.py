@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from calibudget.allocation.bounds import Amount
-from calibudget.allocation.utility import Signal
+from calibudget.allocation.utility_factors import Signal
 from calibudget.records import Exponents, Statistics, Unit
 
 

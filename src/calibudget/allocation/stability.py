@@ -20,7 +20,7 @@ from calibudget.allocation.labels import require_same_labels, sorted_labels
 from calibudget.allocation.plan import plan
 from calibudget.allocation.policies import policy_named
 from calibudget.allocation.request import AllocationRequest
-from calibudget.allocation.utility import doubled_ranks
+from calibudget.allocation.utility_factors import doubled_ranks
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.messages import shown
 from calibudget.records import AllocationPlan, Exponents

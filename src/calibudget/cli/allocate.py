@@ -193,7 +193,7 @@ def whatif(
     """Show the quotas for every combination of budgets, floors and exponents."""
     from calibudget.cli.tables import print_grid, warn_of_hashes
     from calibudget.pipeline.allocate import request_from_files
-    from calibudget.pipeline.explore import explore
+    from calibudget.pipeline.whatif import explore
     from calibudget.records import Exponents
 
     asked, least = _asked(statistics, budget[0] if budget else None, floor[0] if floor else None)
@@ -257,7 +257,7 @@ def stability(
     """Show how far quotas move between independently drawn calibration splits."""
     from calibudget.allocation.request import AllocationRequest
     from calibudget.cli.tables import print_audit
-    from calibudget.pipeline.explore import audit, read_measured
+    from calibudget.pipeline.whatif import audit, read_measured
     from calibudget.records import Exponents
 
     sizes = sizes_by_label(pool_sizes)

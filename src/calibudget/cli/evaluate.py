@@ -63,7 +63,7 @@ def evaluate(
     from calibudget.cli.progress import progress_bar
     from calibudget.evaluation.benchmarks import HELD_OUT
     from calibudget.pipeline import evaluate as pipeline
-    from calibudget.pipeline.subjects import Generation
+    from calibudget.pipeline.evaluated_models import Generation
     from calibudget.store.train_set import HELD_OUT_NAME
     from calibudget.training.trackers import check_trackers, report_once
 
@@ -100,7 +100,7 @@ def evaluate(
 def _notes(evaluation: Evaluation, output: Path) -> Iterator[str]:
     """What the table's scores are scores of, and where they are kept."""
     from calibudget.evaluation.likelihood import SUFFIX
-    from calibudget.pipeline.subjects import FAKE
+    from calibudget.pipeline.evaluated_models import FAKE
 
     if evaluation.model == FAKE:
         yield "NO MODEL: this run was made with `engine: fake`; name a model to have one evaluated"
@@ -165,7 +165,7 @@ def _of_answers(rows: Sequence[TaskResult]) -> tuple[str, str]:
 
 
 def _title(name: str, evaluation: Evaluation) -> str | None:
-    from calibudget.pipeline.subjects import FAKE
+    from calibudget.pipeline.evaluated_models import FAKE
 
     shown = [name, "FAKE SCORER, NO MODEL" if evaluation.model == FAKE else ""]
     return ": ".join(filter(None, shown)) or None

@@ -17,7 +17,7 @@ from calibudget.messages import counted
 
 if TYPE_CHECKING:
     from calibudget.pipeline.influence import InfluencePreview, InfluenceResult
-    from calibudget.pipeline.proxies import ProxyReport
+    from calibudget.pipeline.proxy_files import ProxyReport
 
 
 def influence(
@@ -140,7 +140,7 @@ Pool = Annotated[
 
 def _bound(subgroup: list[str] | None, shards: int, pool: Path | None) -> dict[str, Any]:
     """The contract that a set of shards must keep, and the pool that it must be of."""
-    from calibudget.pipeline.proxies import read_proxy_pool
+    from calibudget.pipeline.proxy_files import read_proxy_pool
     from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyContract
 
     contract = ProxyContract(subgroups=tuple(subgroup or PAPER_SUBGROUPS), shards=shards)
@@ -152,7 +152,7 @@ def validate(
     files: Files, subgroup: Subgroups = None, shards: Shards = 4, pool: Pool = None, as_json: Json = False
 ) -> None:
     """Check one file in itself, or several as the complete set of a pool's shards."""
-    from calibudget.pipeline.proxies import validate_proxy_files
+    from calibudget.pipeline.proxy_files import validate_proxy_files
 
     _show(validate_proxy_files(files, **_bound(subgroup, shards, pool)), as_json=as_json)
 
@@ -167,7 +167,7 @@ def merge(
     as_json: Json = False,
 ) -> None:
     """Merge the complete set of a pool's shards into one file in rank order; refuse anything odd."""
-    from calibudget.pipeline.proxies import merge_proxy_files
+    from calibudget.pipeline.proxy_files import merge_proxy_files
 
     _show(merge_proxy_files(files, output, **_bound(subgroup, shards, pool)), as_json=as_json)
 

@@ -201,7 +201,7 @@ def named_amounts(texts: Sequence[str] | None, option: str) -> dict[str, int | s
 def weights_by_label(texts: Sequence[str] | None) -> dict[str, float] | None:
     """What `--weights` says: a file of weights made elsewhere, or `label=x` texts; None where it wasn't given."""
     if texts and len(texts) == 1 and "=" not in texts[0]:
-        from calibudget.recipe.weights import read_weights
+        from calibudget.recipe.mixture_weights import read_weights
 
         return read_weights(Path(texts[0]))
     return _named(texts, "--weights", float, "a number")

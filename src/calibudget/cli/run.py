@@ -148,7 +148,7 @@ def score(
 
 
 def _shard(text: str) -> Any:
-    from calibudget.scoring.measure import Shard
+    from calibudget.scoring.batches import Shard
 
     numbers = re.fullmatch(r"([0-9]{1,6})/([0-9]{1,6})", text)
     if numbers is None:

@@ -16,7 +16,7 @@ def schemas() -> dict[str, Any]:
     from pydantic import BaseModel
 
     from calibudget.evaluation.results import EVALUATION
-    from calibudget.pipeline.ledger import ROUNDS
+    from calibudget.pipeline.round_ledger import ROUNDS
     from calibudget.recipe.schema import Recipe
     from calibudget.selection.proxy import HEADER
     from calibudget.sources.hygiene.artefact import HYGIENE

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 
-from calibudget.allocation.utility import FACTORS
+from calibudget.allocation.utility_factors import FACTORS
 from calibudget.errors import InputError
 from calibudget.messages import counted, first_of, printable
 from calibudget.records import AllocationPlan, Exponents, Score, Selection, Statistics, Unit
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from calibudget.allocation.stability import WhatIf
     from calibudget.pipeline.allocate import Comparison
     from calibudget.pipeline.dry_run import DryRun
-    from calibudget.pipeline.explore import StabilityAudit
     from calibudget.pipeline.run import RunResult
     from calibudget.pipeline.verify import Verification
+    from calibudget.pipeline.whatif import StabilityAudit
     from calibudget.sources.hygiene.artefact import Hygiene
 
 #: The most rows that a terminal shows; of more the largest and the smallest ones, so many of each.

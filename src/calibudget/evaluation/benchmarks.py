@@ -18,19 +18,19 @@ from typing import Final, Literal, cast
 
 from calibudget.errors import DataError, InputError
 from calibudget.evaluation.aggregates import CODE_TASKS, COMMON_TASKS, MATH_TASKS, MODERN_TASKS
-from calibudget.evaluation.renderings import RENDERINGS, Item
+from calibudget.evaluation.panel_prompts import RENDERINGS, Item
 from calibudget.keys import order_key
 from calibudget.records import Message, Record, SourceFile
 from calibudget.scoring.scorer import CalibrationItem
+from calibudget.sources.file_formats import place, read_rows
 from calibudget.sources.files import find_files
 from calibudget.sources.identity import identify
 from calibudget.sources.inputs import RowDigest, hub_name, hub_rows
-from calibudget.sources.lines import Fields
-from calibudget.sources.row_files import place, read_rows
-from calibudget.sources.source import read_source
+from calibudget.sources.json_files import Fields
 from calibudget.sources.spec import SourceSpec
+from calibudget.sources.whole_source import read_source
 from calibudget.store.canonical import canonical_json, loads_object, sha256_hex
-from calibudget.store.sums import source_file
+from calibudget.store.checksums import source_file
 from calibudget.tasks.answers import AnswerSpec
 from calibudget.tasks.presets import PRESETS
 from calibudget.values import check_labels

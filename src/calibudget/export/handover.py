@@ -22,13 +22,13 @@ from calibudget.pipeline.train import FinishedRun, check_model, encoded, finishe
 from calibudget.pipeline.training_options import training_libraries, training_options, within_context
 from calibudget.pipeline.verify import verify
 from calibudget.store.canonical import canonical_json
+from calibudget.store.checksums import file_digest
 from calibudget.store.files import directory_lock, make_directory, write_atomic
 from calibudget.store.manifest import Manifest
-from calibudget.store.sums import file_digest
 from calibudget.store.train_set import copy_train, read_train
 from calibudget.training.config import TrainingConfig
 from calibudget.training.data import TrainingExample, record_of
-from calibudget.training.order import warmup_steps
+from calibudget.training.example_order import warmup_steps
 
 #: What `export` says of itself in the exported folder.
 EXPORT_NAME = "export.json"
@@ -88,7 +88,7 @@ def export(
     _check_used(target, overrides)
     if target.trains:
         with training_libraries(f"export --for {trainer}"):
-            import calibudget.training.adapter  # noqa: F401 - before the long part, whether it is there
+            import calibudget.training.target_layers  # noqa: F401 - before the long part, whether it is there
     options = training_options(run.recipe, overrides)
     _check_verified(directory, progress)
     with _new_folder(output) as folder:
@@ -212,7 +212,7 @@ def _write_examples(trainer: str, target: Trainer, made: _WithTokens, folder: Pa
         write_messages(folder, made.examples, made.encoder.bos_id)
     else:
         write_tokens(folder, made.examples, saved=target.rows == "dataset")
-    from calibudget.training.adapter import target_modules
+    from calibudget.training.target_layers import target_modules
 
     model, files = _model(made.outline, folder)
     total = -(-len(made.examples) // made.config.batch_size) * made.config.epochs

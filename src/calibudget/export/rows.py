@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from calibudget.errors import InputError, TrainingError
 from calibudget.store.canonical import canonical_json, compact_json
+from calibudget.store.checksums import file_digest
 from calibudget.store.files import atomic_file, write_atomic
-from calibudget.store.sums import file_digest
 from calibudget.store.train_set import write_saved
 from calibudget.training.data import TrainingExample
 

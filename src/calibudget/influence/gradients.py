@@ -25,7 +25,7 @@ from calibudget.errors import TrainingError
 from calibudget.training.config import TrainingConfig
 from calibudget.training.data import Batch, TrainingExample
 from calibudget.training.layers import ADAPTER, FactorLinear
-from calibudget.training.learner import Learner
+from calibudget.training.optimizer_step import Learner
 
 
 class Sink(Protocol):

@@ -36,10 +36,10 @@ from calibudget.training.checkpoint import load_checkpoint, save_checkpoint
 from calibudget.training.config import Execution
 from calibudget.training.data import TrainingExample, encode_examples
 from calibudget.training.devices import Devices
+from calibudget.training.example_order import rows as laid_in_rows
 from calibudget.training.job import TrainingJob
-from calibudget.training.learner import Learner
 from calibudget.training.loop import train
-from calibudget.training.order import rows as laid_in_rows
+from calibudget.training.optimizer_step import Learner
 from calibudget.training.report import Listener
 
 #: Folder of what is kept, beside the adapter.

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F  # noqa: N812 - the name that every torch program uses
 
-from calibudget.lm.tree import Block, Part
+from calibudget.lm.prefix_tree import Block, Part
 
 try:
     from torch.nn.attention.varlen import varlen_attn

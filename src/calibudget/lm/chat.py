@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from calibudget.errors import ScoringError
 from calibudget.lm.identity import told
-from calibudget.tasks.processes import ask
+from calibudget.tasks.time_limits import ask
 
 #: The day that chat templates are told, so that a prompt doesn't change overnight.
 _TEMPLATE_DAY: Final = datetime(2024, 7, 26, tzinfo=UTC)

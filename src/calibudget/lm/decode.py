@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from calibudget.lm.attention import Packed, attending
-from calibudget.lm.cached import Cached, take_over
 from calibudget.lm.encoding import Encoded
 from calibudget.lm.forward import doubtful_choices
+from calibudget.lm.kv_cache import Cached, take_over
 from calibudget.lm.placement import parts_of
 
 #: Tokens between two looks at what was generated; a GPU goes on meanwhile.

@@ -20,7 +20,7 @@ from torch import Tensor
 from calibudget.lm.attention import Packed, attending, onto
 from calibudget.lm.encoding import Encoded
 from calibudget.lm.placement import cards_of, keep_where_they_are, last_device
-from calibudget.lm.tree import grow
+from calibudget.lm.prefix_tree import grow
 
 #: Rows of logits that are turned to float32 at once.
 _CHUNK: Final = 256

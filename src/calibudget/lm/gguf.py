@@ -23,7 +23,7 @@ from filelock import FileLock
 from calibudget.errors import DependencyError, ScoringError
 from calibudget.lm.identity import folder_of
 from calibudget.store.canonical import canonical_json, read_object
-from calibudget.store.sums import file_digest
+from calibudget.store.checksums import file_digest
 
 #: Precision of converted files.
 GgufDtype = Literal["float32", "bfloat16"]

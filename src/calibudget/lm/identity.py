@@ -18,7 +18,7 @@ from typing import Final
 
 from calibudget.errors import CalibudgetError, ScoringError
 from calibudget.store.canonical import canonical_json, read_bytes, read_object, sha256_hex
-from calibudget.store.sums import file_digest
+from calibudget.store.checksums import file_digest
 
 ADAPTER_CONFIG: Final = "adapter_config.json"
 ADAPTER_WEIGHTS: Final = "adapter_model.safetensors"

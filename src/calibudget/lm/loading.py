@@ -20,7 +20,7 @@ from calibudget.lm.identity import bound_files, check_configuration, directory_d
 from calibudget.lm.placement import cards_of, hand_on, memory_for, parts_of, weight_bytes
 from calibudget.lm.quantised import ON_LOADING, Quantised, count_numbers, keep_plain, quantised
 from calibudget.store.canonical import read_object, sha256_hex
-from calibudget.store.sums import file_digest
+from calibudget.store.checksums import file_digest
 
 _INSTALL: Final = "pip install 'calibudget[lm]'"
 

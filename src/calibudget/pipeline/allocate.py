@@ -12,11 +12,11 @@ from calibudget.allocation.bounds import Group, least_units, most_units, parse_g
 from calibudget.allocation.plan import plan, pose_case
 from calibudget.allocation.policies import POLICIES, policy_named, pooled_quotas, refuse_removed
 from calibudget.allocation.request import AllocationRequest
-from calibudget.allocation.utility import products
+from calibudget.allocation.utility_factors import products
 from calibudget.errors import AllocationError, InputError, UnfedPolicyError
 from calibudget.messages import counted
-from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME
 from calibudget.pipeline.pools import Pools, listed_pools, pools_of
+from calibudget.pipeline.round_ledger import ROUNDS, ROUNDS_NAME
 from calibudget.records import AllocationPlan, Statistics, Unit
 from calibudget.store.artefacts import ALLOCATION, STATISTICS, STATISTICS_NAME, statistics_sha256
 

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from calibudget.pipeline.calibration import calibration_items
-from calibudget.pipeline.inputs import Run
 from calibudget.pipeline.prepare import Prepared, with_tokens
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.resources import read_sources
+from calibudget.pipeline.run_inputs import Run
 from calibudget.pipeline.score import check_scorer, read_given, scorer_for
+from calibudget.pipeline.shared_resources import read_sources
 from calibudget.recipe.schema import Recipe
 from calibudget.records import Unit
-from calibudget.scoring.measure import measure_all
+from calibudget.scoring.batches import measure_all
 from calibudget.scoring.scorer import Scorer
 
 

@@ -30,7 +30,7 @@ from calibudget.evaluation.benchmarks import (
     shared_items,
     training_prompts,
 )
-from calibudget.evaluation.engine import MakeScorer, judge_again, predict, predict_by_likelihood, scorer_of
+from calibudget.evaluation.generation import MakeScorer, judge_again, predict, predict_by_likelihood, scorer_of
 from calibudget.evaluation.judge import Judge, open_judge
 from calibudget.evaluation.likelihood import SUFFIX
 from calibudget.evaluation.predictions import PREDICTIONS_NAME, Prediction, read_predictions, write_predictions
@@ -42,11 +42,7 @@ from calibudget.evaluation.results import (
     task_result,
     unscored,
 )
-from calibudget.pipeline.own_tasks import held_out_benchmarks, own_source
-from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.resources import Shared
-from calibudget.pipeline.run_directory import EVALUATION_WORK, calibration_set, check_no_run, records_again
-from calibudget.pipeline.subjects import (
+from calibudget.pipeline.evaluated_models import (
     Generation,
     Scored,
     Subject,
@@ -55,8 +51,13 @@ from calibudget.pipeline.subjects import (
     find_subject,
     scorers_of,
 )
+from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.run_directory import EVALUATION_WORK, calibration_set, check_no_run, records_again
+from calibudget.pipeline.shared_resources import Shared
 from calibudget.pipeline.train import finished_run, is_rendered
+from calibudget.pipeline.user_tasks import held_out_benchmarks, own_source
 from calibudget.store.canonical import canonical_json
+from calibudget.store.checksums import SUMS_NAME, extend_sums, file_digest
 from calibudget.store.codec import plain
 from calibudget.store.files import (
     check_writable,
@@ -70,7 +71,6 @@ from calibudget.store.files import (
 )
 from calibudget.store.manifest import MANIFEST_NAME
 from calibudget.store.splits import SPLITS_NAME, read_splits
-from calibudget.store.sums import SUMS_NAME, extend_sums, file_digest
 
 #: Packages that verdicts depend on, beside this one's own parsers.
 CHECKERS: Final = ("math-verify", "if-verifiable", "langdetect")

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import Any
 
 from calibudget.allocation.policies import POLICIES
-from calibudget.allocation.utility import EPSILON, doubled_ranks
+from calibudget.allocation.utility_factors import EPSILON, doubled_ranks
 from calibudget.errors import ArtefactError, InputError
 from calibudget.messages import meant
 from calibudget.records import ANSWER_CAP, AllocationPlan, SourceAllocation, SourceStatistics, Statistics

@@ -30,9 +30,9 @@ from calibudget.sources.hygiene.checks import (
 from calibudget.sources.hygiene.contamination import EvaluationWords
 from calibudget.sources.hygiene.near_duplicates import HeldOutWords, NearDuplicates
 from calibudget.sources.identity_table import Rows
-from calibudget.sources.source import SourceRead
 from calibudget.sources.spec import HygieneRules, NearDuplicatesRule
 from calibudget.sources.split import Barred
+from calibudget.sources.whole_source import SourceRead
 from calibudget.store.canonical import canonical_json, sha256_hex
 
 #: What the evaluation splits of all sources are called where what is like them is kept.

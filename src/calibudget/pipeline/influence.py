@@ -15,14 +15,14 @@ from calibudget.errors import ArtefactError, RecipeError
 from calibudget.hardware import Device
 from calibudget.influence.config import WARM_UP, InfluenceConfig
 from calibudget.keys import order_keys
-from calibudget.pipeline.encoding import ENCODED, training_encoder
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.proxies import MERGED_NAME, Shards, read_proxy_pool
-from calibudget.pipeline.resources import read_sources
+from calibudget.pipeline.proxy_files import MERGED_NAME, Shards, read_proxy_pool
 from calibudget.pipeline.run_directory import check_no_run, recipe_of_run
 from calibudget.pipeline.score import check_scorer
+from calibudget.pipeline.shared_resources import read_sources
 from calibudget.pipeline.training_options import training_libraries
+from calibudget.pipeline.training_tokens import ENCODED, training_encoder
 from calibudget.recipe.load import load_recipe
 from calibudget.recipe.schema import Recipe
 from calibudget.recipe.yaml import parse_assignment

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple
 
 from calibudget.errors import DataError, InputError
 from calibudget.messages import counted, printable
-from calibudget.sources.fields import reason_of
+from calibudget.sources.field_meanings import reason_of
+from calibudget.sources.file_formats import SUFFIXES, read_rows
 from calibudget.sources.records import RecordMaker
-from calibudget.sources.row_files import SUFFIXES, read_rows
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.files import is_dangling
 from calibudget.tasks.presets import PRESETS

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from calibudget.errors import AllocationError, ArtefactError, InputError
 from calibudget.keys import order_keys
-from calibudget.pipeline.ledger import Ledger
+from calibudget.pipeline.round_ledger import Ledger
 from calibudget.records import AllocationPlan, Selection, Unit
 from calibudget.selection.draw import draw_queues, draw_tokens, exposures, marked, unmarked
 from calibudget.selection.selectors import UNIFORM, Mix, Scored, Uniform

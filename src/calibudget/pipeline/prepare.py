@@ -15,7 +15,10 @@ from typing import NamedTuple
 
 from calibudget.errors import AllocationError, ScoringError
 from calibudget.messages import counted, first_of
-from calibudget.pipeline.encoding import (
+from calibudget.pipeline.hygiene import Findings, evaluation_twins, look
+from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.round_ledger import Ledger
+from calibudget.pipeline.training_tokens import (
     ENCODED,
     TokenCounter,
     check_encodable,
@@ -25,9 +28,6 @@ from calibudget.pipeline.encoding import (
     unfit_records,
     without_unfit,
 )
-from calibudget.pipeline.hygiene import Findings, evaluation_twins, look
-from calibudget.pipeline.ledger import Ledger
-from calibudget.pipeline.progress import Progress, silent
 from calibudget.recipe.schema import COMPANION, Recipe
 from calibudget.records import Record, Split
 from calibudget.selection.draw import marked, unmarked
@@ -36,11 +36,11 @@ from calibudget.sources.duplicates import Resolved
 from calibudget.sources.files import check_distinct_files
 from calibudget.sources.hygiene.artefact import Hygiene
 from calibudget.sources.hygiene.report import inspect_sources
-from calibudget.sources.index import Skips
+from calibudget.sources.identity_index import Skips
 from calibudget.sources.reading_workers import Readers
-from calibudget.sources.source import SourceRead, open_sources, read_source
 from calibudget.sources.split import Barred, Earlier, Parting
 from calibudget.sources.split_names import listed
+from calibudget.sources.whole_source import SourceRead, open_sources, read_source
 from calibudget.store.splits import SourceIds, TokenCount
 
 

@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from calibudget.errors import ArtefactError, RecipeError
-from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME, Ledger, Round, RoundSource, picked_twice
 from calibudget.pipeline.pools import pools_of
+from calibudget.pipeline.round_ledger import ROUNDS, ROUNDS_NAME, Ledger, Round, RoundSource, picked_twice
 from calibudget.pipeline.run_directory import RECIPE_NAME
-from calibudget.pipeline.selectors import selector_of_run
+from calibudget.pipeline.run_selector import selector_of_run
 from calibudget.pipeline.verify import Found, verify
 from calibudget.recipe.load import load_recipe
 from calibudget.recipe.schema import Recipe

@@ -19,10 +19,10 @@ from calibudget.records import Record
 from calibudget.selection.rows import RowRole
 from calibudget.sources.records import RecordMaker
 from calibudget.store.canonical import read_bytes, read_object
+from calibudget.store.checksums import SUMS_NAME, file_digest
 from calibudget.store.files import expanded, held_names, output_directory, resolved, write_atomic
 from calibudget.store.manifest import MANIFEST_NAME
 from calibudget.store.splits import SPLITS_NAME
-from calibudget.store.sums import SUMS_NAME, file_digest
 from calibudget.store.train_set import read_train
 
 RECIPE_NAME: Final = "recipe.resolved.yaml"

@@ -15,13 +15,13 @@ from pydantic import TypeAdapter
 from calibudget.errors import ArtefactError, RecipeError, ScoringError
 from calibudget.messages import counted
 from calibudget.pipeline.calibration import calibration_items, settings_of
-from calibudget.pipeline.encoding import encoder_of, training_encoder
 from calibudget.pipeline.progress import Progress, silent, whole
-from calibudget.pipeline.resources import Shared, read_sources
 from calibudget.pipeline.run_directory import check_no_run
+from calibudget.pipeline.shared_resources import Shared, read_sources
+from calibudget.pipeline.training_tokens import encoder_of, training_encoder
 from calibudget.recipe.schema import Recipe
 from calibudget.records import ErrorRule, Record, Score, Split
-from calibudget.scoring.measure import Shard, measure_all
+from calibudget.scoring.batches import Shard, measure_all
 from calibudget.scoring.scorer import (
     CalibrationItem,
     Measurement,

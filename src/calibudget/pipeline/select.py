@@ -14,22 +14,22 @@ from pathlib import Path
 
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.allocate import read_plan
-from calibudget.pipeline.encoding import check_encodable
-from calibudget.pipeline.evidence import make_manifest
-from calibudget.pipeline.inputs import Run
-from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME
 from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare, with_tokens
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.rendering import rendering
+from calibudget.pipeline.rendered_texts import rendering
+from calibudget.pipeline.round_ledger import ROUNDS, ROUNDS_NAME
 from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.run_directory import JOURNAL_NAME, RECIPE_NAME, is_finished, keep_model_place, open_run
+from calibudget.pipeline.run_inputs import Run
+from calibudget.pipeline.run_manifest import make_manifest
+from calibudget.pipeline.training_tokens import check_encodable
 from calibudget.recipe.load import resolved_yaml
 from calibudget.recipe.schema import Recipe
 from calibudget.records import AllocationPlan, Record, Selection, SourceFile, Split, Statistics
 from calibudget.selection.draw import unmarked
 from calibudget.selection.rows import train_row, train_rows
+from calibudget.sources.candidates import CandidatePool, chosen_records
 from calibudget.sources.hygiene.artefact import HYGIENE, HYGIENE_NAME
-from calibudget.sources.pool import CandidatePool, chosen_records
 from calibudget.store.artefacts import (
     ALLOCATION,
     ALLOCATION_NAME,
@@ -39,12 +39,12 @@ from calibudget.store.artefacts import (
     quotas_sha256,
     stated_quotas_sha256,
 )
+from calibudget.store.checksums import write_sums
 from calibudget.store.files import write_atomic
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
 from calibudget.store.scores import SCORES_NAME, ScoreFile
-from calibudget.store.selector import SELECTOR_NAME, SelectorScores, write_selector
+from calibudget.store.selector_scores import SELECTOR_NAME, SelectorScores, write_selector
 from calibudget.store.splits import SPLITS_NAME, read_splits, write_splits
-from calibudget.store.sums import write_sums
 from calibudget.store.train_set import HELD_OUT_NAME, write_train
 
 

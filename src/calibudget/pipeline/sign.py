@@ -19,9 +19,9 @@ from calibudget.pipeline.checks.signature import (
 )
 from calibudget.pipeline.verify import verify
 from calibudget.store.canonical import canonical_json, read_object
+from calibudget.store.checksums import SIGNATURE_NAME, file_digest, read_sums
 from calibudget.store.files import directory_lock, write_atomic
 from calibudget.store.manifest import MANIFEST_NAME
-from calibudget.store.sums import SIGNATURE_NAME, file_digest, read_sums
 
 
 def sign(run_dir: str | Path, key_file: str | Path) -> str:

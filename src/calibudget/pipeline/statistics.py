@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from calibudget.allocation.statistics import summarise
+from calibudget.allocation.bootstrap import summarise
 from calibudget.errors import InputError
 from calibudget.records import ErrorRule, Statistics
 from calibudget.store.scores import ScoreFile, read_scores_file

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, cast
 from calibudget.errors import ArtefactError, RecipeError, TrainingError
 from calibudget.hardware import Device
 from calibudget.pipeline.progress import Progress, silent, whole
-from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import check_no_run, recipe_of_run, records_again
+from calibudget.pipeline.shared_resources import Shared
 from calibudget.pipeline.training_options import TrainingOptions, training_libraries, training_options, within_context
 from calibudget.recipe.schema import Recipe
 from calibudget.selection.rows import train_row
+from calibudget.store.checksums import SUMS_NAME, extend_sums, file_digest
 from calibudget.store.files import check_writable, resolved
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
-from calibudget.store.sums import SUMS_NAME, extend_sums, file_digest
 from calibudget.store.train_set import TRAIN_NAMES, read_train, train_files
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.job import ADAPTER_NAME, TrainingJob, check_usable

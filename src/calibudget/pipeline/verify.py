@@ -30,11 +30,11 @@ from calibudget.pipeline.checks.manifest import (
 from calibudget.pipeline.checks.signature import check_signature
 from calibudget.pipeline.checks.splits import check_scored_records, check_splits, derive_selector
 from calibudget.pipeline.checks.train import check_held_out, check_train
-from calibudget.pipeline.evidence import artefact_names
-from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME, Ledger
 from calibudget.pipeline.pools import Pools, pools_of
+from calibudget.pipeline.round_ledger import ROUNDS, ROUNDS_NAME, Ledger
 from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, UNFINISHED, is_finished, model_place
-from calibudget.pipeline.selectors import RecipeSelector
+from calibudget.pipeline.run_manifest import artefact_names
+from calibudget.pipeline.run_selector import RecipeSelector
 from calibudget.pipeline.statistics import statistics_of
 from calibudget.recipe.load import recipe_from_fields
 from calibudget.recipe.schema import Recipe
@@ -49,10 +49,10 @@ from calibudget.store.artefacts import (
     digest_selection,
 )
 from calibudget.store.canonical import read_bytes, read_object
+from calibudget.store.checksums import SIGNATURE_NAME, SUMS_NAME, Difference, check_sums
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
 from calibudget.store.scores import SCORES_NAME, ScoreFile, read_scores
 from calibudget.store.splits import SPLITS_NAME, SplitIds, read_splits
-from calibudget.store.sums import SIGNATURE_NAME, SUMS_NAME, Difference, check_sums
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,8 +19,8 @@ from pydantic.fields import FieldInfo
 from calibudget.errors import RecipeError
 from calibudget.lm.files import portable_model
 from calibudget.messages import fault, redacted
+from calibudget.recipe.mixture_weights import read_weights
 from calibudget.recipe.schema import Recipe
-from calibudget.recipe.weights import read_weights
 from calibudget.recipe.yaml import Document, Location, parse_assignment, parse_document
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.files import expanded

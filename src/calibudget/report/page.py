@@ -13,8 +13,8 @@ from calibudget.pipeline.explain import digits
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.run_directory import check_no_run
 from calibudget.report.run import run_facts
+from calibudget.store.checksums import REPORT_NAME
 from calibudget.store.files import resolved, write_atomic
-from calibudget.store.sums import REPORT_NAME
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
 

@@ -11,26 +11,26 @@ from typing import Any, Final, TypeVar
 
 from calibudget.allocation.policies import policy_named
 from calibudget.allocation.request import AllocationRequest
-from calibudget.allocation.utility import FACTORS
+from calibudget.allocation.utility_factors import FACTORS
 from calibudget.errors import CalibudgetError
 from calibudget.evaluation.results import EVALUATION, EVALUATION_NAME, Evaluation
 from calibudget.pipeline.allocate import Comparison, compare_policies, request_of_run
 from calibudget.pipeline.explain import Explanation, explain, sentence
-from calibudget.pipeline.explore import explore
-from calibudget.pipeline.ledger import ROUNDS, ROUNDS_NAME
 from calibudget.pipeline.notes import Noticed, noticed
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.progress import Progress
+from calibudget.pipeline.round_ledger import ROUNDS, ROUNDS_NAME
 from calibudget.pipeline.run_directory import is_finished, recipe_of_run
 from calibudget.pipeline.verify import Verification, verify
+from calibudget.pipeline.whatif import explore
 from calibudget.records import AllocationPlan, Record, Score, SourceAllocation, Statistics
 from calibudget.sources.hygiene.artefact import HYGIENE, HYGIENE_NAME, Hygiene
 from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS, STATISTICS_NAME
 from calibudget.store.canonical import loads_object, read_object
+from calibudget.store.checksums import FileDigest, read_sums
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
 from calibudget.store.scores import SCORES_NAME, read_scores
-from calibudget.store.sums import FileDigest, read_sums
 
 _Read = TypeVar("_Read")
 #: What `train` writes, named here since its module loads torch.

@@ -19,7 +19,8 @@ from calibudget.lm.files import portable_model
 from calibudget.lm.loading import context_length, load_tokenizer, tokenizer_digest
 from calibudget.messages import shown
 from calibudget.records import Message, Record
-from calibudget.scoring.protocols import (
+from calibudget.scoring.scorer import ANSWER_LIMITS, CalibrationItem, Measurement, ScorerSettings, Work, encoded
+from calibudget.scoring.server_protocols import (
     PROTOCOLS,
     Connection,
     Prompt,
@@ -30,7 +31,6 @@ from calibudget.scoring.protocols import (
     Token,
     reading,
 )
-from calibudget.scoring.scorer import ANSWER_LIMITS, CalibrationItem, Measurement, ScorerSettings, Work, encoded
 from calibudget.tasks.answers import PARSER_VERSION
 
 #: Two responses to one prompt that differ in one word: log-probabilities may differ from there on, and not before.

@@ -23,7 +23,7 @@ from pydantic import TypeAdapter
 
 from calibudget.hardware import own_version
 from calibudget.store.canonical import canonical_json
-from calibudget.store.sums import code_sha256
+from calibudget.store.checksums import code_sha256
 
 #: Bytes below which reading again costs less than looking after what it gave.
 SMALL: Final = 1_048_576

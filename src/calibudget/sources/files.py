@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from calibudget.errors import DataError, InputError
+from calibudget.sources.file_formats import SUFFIXES
 from calibudget.sources.filters import are_disjoint
 from calibudget.sources.remote import COPIES, FILE, SAVED, SAVED_SPLITS, find_remote, is_url
-from calibudget.sources.row_files import SUFFIXES
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split_names import check_named, first_glob, is_hidden, listed, of_split
 from calibudget.store.canonical import read_object

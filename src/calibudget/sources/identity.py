@@ -16,7 +16,7 @@ import numpy as np
 from calibudget.errors import DataError, InputError, InputTypeError
 from calibudget.keys import canonical_array, canonical_pair, canonical_pairs
 from calibudget.records import Message
-from calibudget.sources.fields import (
+from calibudget.sources.field_meanings import (
     JOINED,
     LEAVE_OUT,
     PREFERRED,
@@ -24,7 +24,7 @@ from calibudget.sources.fields import (
     RESPONSE_ALIASES,
     way_out,
 )
-from calibudget.sources.row_files import Written
+from calibudget.sources.file_formats import Written
 from calibudget.store.canonical import canonical_json
 from calibudget.values import nfc
 

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Final
 
 from calibudget.errors import ArtefactError, DataError, DependencyError
 from calibudget.records import SourceFile
+from calibudget.sources.file_formats import batch_rows, flat, place, read_blocks, read_rows
 from calibudget.sources.files import DataFile, find_files
-from calibudget.sources.lines import Block, Row, at_places, beside_rows
-from calibudget.sources.row_files import batch_rows, flat, place, read_blocks, read_rows
+from calibudget.sources.json_files import Block, Row, at_places, beside_rows
 from calibudget.sources.spec import SourceSpec
-from calibudget.store.sums import file_digest
+from calibudget.store.checksums import file_digest
 
 if TYPE_CHECKING:
     import pyarrow as pa

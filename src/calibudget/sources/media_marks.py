@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import Final
 
 from calibudget.errors import DataError
-from calibudget.sources.fields import way_out
+from calibudget.sources.field_meanings import way_out
 
 _QUOTES: Final = ("`", '"', "'")
 _WORD_AFTER: Final = re.compile(r"\s+(?:html\s+)?(?:tag|element|attribute)", re.IGNORECASE)

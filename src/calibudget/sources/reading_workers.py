@@ -17,8 +17,8 @@ from typing import Any, Final, Self
 from calibudget.errors import CalibudgetError, DataError
 from calibudget.sources import cache_files
 from calibudget.sources.files import DataFile
+from calibudget.sources.identity_index import Identities, IdentityStream, find_or_make, read_identities
 from calibudget.sources.identity_table import Scratch, writing
-from calibudget.sources.index import Identities, IdentityStream, find_or_make, read_identities
 from calibudget.sources.inputs import FileInput, Input
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.codec import Shape

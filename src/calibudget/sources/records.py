@@ -9,7 +9,15 @@ from typing import Any, Final, NamedTuple
 
 from calibudget.errors import DataError
 from calibudget.records import Message, Record
-from calibudget.sources.fields import (
+from calibudget.sources.example_formats import (
+    Fields,
+    detect_format,
+    read_columns,
+    read_example,
+    read_texts,
+    text_fields,
+)
+from calibudget.sources.field_meanings import (
     OF_THE_RESPONSE,
     SPLIT,
     Format,
@@ -24,9 +32,8 @@ from calibudget.sources.fields import (
     spellings,
 )
 from calibudget.sources.filters import Wanted
-from calibudget.sources.formats import Fields, detect_format, read_columns, read_example, read_texts, text_fields
 from calibudget.sources.identity import checked_text, digests, many_text_digests, own_id, text_digests
-from calibudget.sources.lines import Block
+from calibudget.sources.json_files import Block
 from calibudget.sources.media_marks import refuse_media_marks
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.templates import filled, template_columns

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from calibudget.errors import CalibudgetError, DataError, DependencyError, RecipeError
+from calibudget.sources.file_formats import SUFFIXES
 from calibudget.sources.identity_table import Scratch, writing
-from calibudget.sources.row_files import SUFFIXES
 from calibudget.sources.split_names import first_glob, is_hidden
 
 #: The schemes of URLs, each with the extra that installs its client.

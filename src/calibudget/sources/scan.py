@@ -16,12 +16,12 @@ from calibudget.errors import DataError
 from calibudget.keys import digest_keys, order_keys
 from calibudget.messages import counted
 from calibudget.records import Record, SourceFile
-from calibudget.sources.fields import known, meaning
+from calibudget.sources.field_meanings import known, meaning
 from calibudget.sources.identity import digests
+from calibudget.sources.identity_index import Identities, IdentityStream, Tally, column
 from calibudget.sources.identity_table import ROW, IdentityTable, Rows
-from calibudget.sources.index import Identities, IdentityStream, Tally, column
 from calibudget.sources.inputs import Input, inputs_of
-from calibudget.sources.lines import Fields
+from calibudget.sources.json_files import Fields
 from calibudget.sources.reading_workers import Readers
 from calibudget.sources.records import RecordMaker
 from calibudget.sources.spec import SourceSpec

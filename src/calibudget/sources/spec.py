@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
 from calibudget.errors import RecipeError
 from calibudget.messages import meant
-from calibudget.sources.fields import READ, TURNS, Format, known, meaning
+from calibudget.sources.field_meanings import READ, TURNS, Format, known, meaning
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.remote import check_path
 from calibudget.sources.split_names import DEFAULT

@@ -14,9 +14,9 @@ from calibudget.errors import DataError, InputTypeError
 from calibudget.keys import order_keys
 from calibudget.messages import counted, shown
 from calibudget.records import Record, Split
+from calibudget.sources.candidates import CandidatePool, RowFile
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.identity_table import ROW, Rows, among, smallest, sorted_rows, taken
-from calibudget.sources.pool import CandidatePool, RowFile
 
 _ROLE_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
 

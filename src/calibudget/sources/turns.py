@@ -8,7 +8,7 @@ from typing import Final
 
 from calibudget.errors import DataError, InputError
 from calibudget.records import Message
-from calibudget.sources.fields import (
+from calibudget.sources.field_meanings import (
     LEAVE_OUT,
     TEACHING,
     check_teaching,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from calibudget.records import Exponents, SourceFile, Unit
+from calibudget.store.checksums import FileDigest
 from calibudget.store.codec import Artefact
-from calibudget.store.sums import FileDigest
 from calibudget.values import ByLabel, ByName, Count, Digest, Flag, Integer, Number, Size
 
 MANIFEST_NAME: Final = "manifest.json"

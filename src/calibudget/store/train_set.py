@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 from calibudget.errors import ArtefactError, InputError
 from calibudget.messages import shown
 from calibudget.store.canonical import canonical_json, compact_json, loads_object, open_regular, plain_json, strict_json
+from calibudget.store.checksums import file_digest
 from calibudget.store.codec import Shape
 from calibudget.store.files import atomic_file, clean_stale, refuse_links, write_atomic
 from calibudget.store.parquet import load_table
-from calibudget.store.sums import file_digest
 from calibudget.values import Text
 
 #: How the rows of one train set hold their text: as two texts, bare or rendered, as two lists of turns, or as one list.

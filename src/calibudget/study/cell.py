@@ -26,11 +26,11 @@ from calibudget.evaluation.predictions import OPEN, PREDICTIONS_NAME, answer_nll
 from calibudget.evaluation.results import Evaluation
 from calibudget.lm.files import portable_model
 from calibudget.pipeline.evaluate import EvaluationRequest, evaluate, versions_of
+from calibudget.pipeline.evaluated_models import ADAPTER_NAME, Generation
 from calibudget.pipeline.progress import Progress
-from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run import run
 from calibudget.pipeline.score import WORK_SUFFIX, score
-from calibudget.pipeline.subjects import ADAPTER_NAME, Generation
+from calibudget.pipeline.shared_resources import Shared
 from calibudget.pipeline.train import train
 from calibudget.pipeline.training_options import options_from
 from calibudget.recipe.load import read_document, recipe_from_fields, replaced, resolved_fields

@@ -12,8 +12,8 @@ from calibudget.allocation.policies import policy_named
 from calibudget.errors import StudyError
 from calibudget.evaluation.benchmarks import HELD_OUT
 from calibudget.pipeline.dry_run import dry_run
-from calibudget.pipeline.own_tasks import held_out_task
 from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.user_tasks import held_out_task
 from calibudget.recipe.load import load_recipe, parse_override
 from calibudget.recipe.schema import Recipe
 from calibudget.study.expect import Expected

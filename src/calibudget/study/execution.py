@@ -20,8 +20,8 @@ from calibudget.errors import ArtefactError, CalibudgetError, InterruptedRunErro
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME
 from calibudget.store.canonical import canonical_json, sha256_hex
+from calibudget.store.checksums import file_digest
 from calibudget.store.files import LOCK_NAME, output_directory, write_atomic
-from calibudget.store.sums import file_digest
 from calibudget.study.grid import StopRule
 from calibudget.study.records import (
     CELL,

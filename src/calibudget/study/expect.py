@@ -17,14 +17,14 @@ from calibudget.errors import AllocationError, CalibudgetError, DataError, Study
 from calibudget.evaluation.benchmarks import HELD_OUT
 from calibudget.pipeline.allocate import feasible_floors
 from calibudget.pipeline.evaluate import benchmarks_of
-from calibudget.pipeline.inputs import Run
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.resources import Shared, read_sources
+from calibudget.pipeline.run_inputs import Run
+from calibudget.pipeline.shared_resources import Shared, read_sources
 from calibudget.pipeline.training_options import options_from
 from calibudget.recipe.load import resolved_fields
 from calibudget.recipe.schema import Recipe
 from calibudget.sources.inputs import from_the_cache
-from calibudget.sources.source import read_source
+from calibudget.sources.whole_source import read_source
 from calibudget.store.canonical import canonical_json
 from calibudget.study.cell import (
     CellSettings,

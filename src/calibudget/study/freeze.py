@@ -20,18 +20,18 @@ from calibudget.hardware import own_version
 from calibudget.lm.files import portable_model, resolve_model
 from calibudget.pipeline.evaluate import benchmarks_of
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.resources import Shared
 from calibudget.pipeline.run_directory import check_no_run
+from calibudget.pipeline.shared_resources import Shared
 from calibudget.recipe.load import recipe_from_fields, resolved_fields
 from calibudget.recipe.schema import Recipe
 from calibudget.records import SourceFile
 from calibudget.sources.files import find_files
-from calibudget.sources.source import read_source
 from calibudget.sources.spec import SourceSpec
+from calibudget.sources.whole_source import read_source
 from calibudget.store.canonical import canonical_json, sha256_hex
+from calibudget.store.checksums import code_sha256, source_file
 from calibudget.store.codec import Artefact
 from calibudget.store.files import held_names
-from calibudget.store.sums import code_sha256, source_file
 from calibudget.study.cell import (
     CellSettings,
     PipelineRunner,

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from calibudget.errors import CalibudgetError, StudyError
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.resources import Shared
+from calibudget.pipeline.shared_resources import Shared
 from calibudget.store.files import directory_lock, output_directory, refuse_links
 from calibudget.study.execution import (
     GridOutcome,

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from calibudget.errors import DataError, RecipeError
+from calibudget.tasks.answer_phrases import joined, parted
 from calibudget.tasks.choice import choice_is_final, parse_choice
 from calibudget.tasks.mathematics import math_equal, math_equal_at_sight, parse_math
 from calibudget.tasks.number import number_value, parse_number, sole_number, without_spacing
-from calibudget.tasks.phrases import joined, parted
-from calibudget.tasks.processes import ask
-from calibudget.tasks.statements import is_closed
-from calibudget.tasks.text import composed, plain, run_on, without_reasoning
+from calibudget.tasks.plain_text import composed, plain, run_on, without_reasoning
+from calibudget.tasks.stated_answers import is_closed
+from calibudget.tasks.time_limits import ask
 from calibudget.values import CHECKED, Text, nfc
 
 #: How an answer is read from a response and compared with the gold answer.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from calibudget.tasks.phrases import (
+from calibudget.tasks.answer_phrases import (
     ENGLISH,
     LANGUAGES,
     Phrases,

@@ -13,11 +13,11 @@ from functools import lru_cache
 from typing import Final
 
 from calibudget.errors import DependencyError
+from calibudget.tasks.answer_phrases import joined
 from calibudget.tasks.number import number_value, parse_number
-from calibudget.tasks.phrases import joined
-from calibudget.tasks.processes import ask
-from calibudget.tasks.statements import closed, has_open_box, stated_answers
-from calibudget.tasks.text import holds_prose
+from calibudget.tasks.plain_text import holds_prose
+from calibudget.tasks.stated_answers import closed, has_open_box, stated_answers
+from calibudget.tasks.time_limits import ask
 
 #: Seconds to wait for a comparison; its worker ends after far fewer of computing, whatever else the machine does.
 _PATIENCE_S: Final = 600.0

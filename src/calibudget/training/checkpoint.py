@@ -12,8 +12,8 @@ from torch import Tensor
 
 from calibudget.errors import ArtefactError
 from calibudget.store.canonical import canonical_json, read_object
+from calibudget.store.checksums import file_digest
 from calibudget.store.files import clean_stale, flush, make_directory, remove_directory, stale_name
-from calibudget.store.sums import file_digest
 
 _STATE_NAME: Final = "state.json"
 _TENSORS_NAME: Final = "tensors.safetensors"

@@ -21,14 +21,13 @@ from calibudget.errors import ArtefactError, InterruptedRunError, TrainingError
 from calibudget.keys import torch_seed
 from calibudget.store.canonical import read_bytes
 from calibudget.store.files import clean_stale, directory_lock, make_directory, remove_directory
-from calibudget.training.adapter import save_adapter
 from calibudget.training.checkpoint import atomic_directory, load_checkpoint, save_checkpoint
 from calibudget.training.config import Execution
 from calibudget.training.devices import Devices, plain_execution, shard_model
+from calibudget.training.example_order import Step, plan_steps, rate_factor, share, warmup_steps
 from calibudget.training.job import TrainingJob, check_usable
 from calibudget.training.layers import ADAPTER
-from calibudget.training.learner import Learner
-from calibudget.training.order import Step, plan_steps, rate_factor, share, warmup_steps
+from calibudget.training.optimizer_step import Learner
 from calibudget.training.report import (
     CARD_NAME,
     LOG_NAME,
@@ -41,6 +40,7 @@ from calibudget.training.report import (
     measure_device,
     model_card,
 )
+from calibudget.training.target_layers import save_adapter
 from calibudget.training.trackers import Trackers
 
 _SECONDS_BETWEEN_CHECKPOINTS: Final = 600.0

@@ -15,8 +15,8 @@ from calibudget.errors import DataError
 from calibudget.records import Record, SourceFile
 from calibudget.sources import cache_files
 from calibudget.sources.hygiene.checks import Matches, Texts, kept_findings
-from calibudget.sources.source import open_source
 from calibudget.sources.spec import SourceSpec
+from calibudget.sources.whole_source import open_source
 
 FOUND = {
     "evaluation a": Matches(digests=frozenset(hashlib.sha256(bytes([n])).digest() for n in range(40)), others=7),

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from calibudget.records import Split
 from calibudget.sources.hygiene.report import inspect_sources
-from calibudget.sources.source import open_source, read_source
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import Parting
+from calibudget.sources.whole_source import open_source, read_source
 from calibudget.tasks.answers import AnswerSpec
 
 Write = Callable[..., Path]

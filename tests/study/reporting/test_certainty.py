@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from calibudget.study.reporting.boundary import boundary_table
 from calibudget.study.reporting.certainty import claims_table, intervals_table, judge
+from calibudget.study.reporting.claim_boundary import boundary_table
 from calibudget.study.reporting.report import tables_of
 from calibudget.study.reporting.table import Quantity, Table, to_csv, to_latex, to_markdown
 

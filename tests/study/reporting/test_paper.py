@@ -15,11 +15,11 @@ from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, PANELS
 from calibudget.study.grid import cells_of, cells_of_point
 from calibudget.study.protocol import Protocol, load_protocol
 from calibudget.study.records import Cell, CellOutcome, TaskMetrics
-from calibudget.study.reporting.boundary import boundary_table
 from calibudget.study.reporting.certainty import claims_table, judge
-from calibudget.study.reporting.comparisons import contrasts_table, paired_table, scores_table, tasks_table
+from calibudget.study.reporting.claim_boundary import boundary_table
 from calibudget.study.reporting.figures import diagnostics_figure
-from calibudget.study.reporting.geometry import moved_table
+from calibudget.study.reporting.paired_differences import contrasts_table, paired_table, scores_table, tasks_table
+from calibudget.study.reporting.quota_movement import moved_table
 from calibudget.study.reporting.report import tables_of
 from calibudget.study.reporting.results import Results
 from calibudget.study.reporting.table import Quantity, to_latex

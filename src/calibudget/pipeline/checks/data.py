@@ -19,20 +19,20 @@ from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.hygiene import check_hygiene_sources
 from calibudget.pipeline.checks.splits import check_selector_sources
 from calibudget.pipeline.checks.train import unrepeated_id
-from calibudget.pipeline.encoding import token_counter
-from calibudget.pipeline.evidence import companion_evidence, read_evidence
-from calibudget.pipeline.ledger import Ledger
 from calibudget.pipeline.notes import COARSE, TOLERANCE
 from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare, with_tokens
+from calibudget.pipeline.round_ledger import Ledger
 from calibudget.pipeline.run_directory import RECIPE_NAME
+from calibudget.pipeline.run_manifest import companion_evidence, read_evidence
+from calibudget.pipeline.training_tokens import token_counter
 from calibudget.recipe.load import load_recipe
 from calibudget.recipe.schema import Recipe
 from calibudget.records import Record, Score
-from calibudget.scoring.measure import measure_all
+from calibudget.scoring.batches import measure_all
 from calibudget.scoring.scorer import to_scores
 from calibudget.scoring.settings import make_scorer
+from calibudget.sources.candidates import chosen_records
 from calibudget.sources.hygiene.artefact import HYGIENE_NAME
-from calibudget.sources.pool import chosen_records
 from calibudget.store.canonical import plain_json
 from calibudget.store.manifest import MANIFEST_NAME, CompanionEvidence, Manifest, SourceEvidence
 from calibudget.store.scores import SCORES_NAME, ScoreFile, read_scores

@@ -15,11 +15,11 @@ from calibudget.evaluation.likelihood import SUFFIX, chosen_again
 from calibudget.evaluation.predictions import PREDICTIONS_NAME, Prediction, read_predictions
 from calibudget.evaluation.results import EVALUATION, EVALUATION_NAME, Evaluation, task_result
 from calibudget.pipeline.checks.findings import Findings
-from calibudget.pipeline.own_tasks import held_out_benchmarks
 from calibudget.pipeline.run_directory import calibration_set
+from calibudget.pipeline.user_tasks import held_out_benchmarks
+from calibudget.store.checksums import file_digest
 from calibudget.store.scores import SCORES_NAME, read_scores
 from calibudget.store.splits import SPLITS_NAME, SplitIds
-from calibudget.store.sums import file_digest
 from calibudget.store.train_set import TRAIN_NAMES
 from calibudget.tasks.answers import EARLIER_PARSERS, PARSER_VERSION, AnswerSpec
 

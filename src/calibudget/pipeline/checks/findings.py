@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, TypeVar, cast
 
 from calibudget.errors import InputError, InputTypeError
-from calibudget.store.sums import Difference
+from calibudget.store.checksums import Difference
 
 #: Differences named of one comparison; the rest are counted.
 _NAMED: Final = 10

@@ -16,8 +16,11 @@ from calibudget.errors import InputError
 from calibudget.pipeline.allocate import plan_recipe, read_plan
 from calibudget.pipeline.checks.findings import Findings, equal
 from calibudget.pipeline.checks.train import TrainIds
-from calibudget.pipeline.encoding import counted_by
-from calibudget.pipeline.evidence import (
+from calibudget.pipeline.pools import Pools
+from calibudget.pipeline.prepare import reused_calibration
+from calibudget.pipeline.rendered_texts import is_earlier, taught
+from calibudget.pipeline.round_ledger import ROUNDS_NAME, Ledger
+from calibudget.pipeline.run_manifest import (
     allocation_evidence,
     quota_evidence,
     seeds_of,
@@ -25,10 +28,7 @@ from calibudget.pipeline.evidence import (
     splits_evidence,
     token_evidence,
 )
-from calibudget.pipeline.ledger import ROUNDS_NAME, Ledger
-from calibudget.pipeline.pools import Pools
-from calibudget.pipeline.prepare import reused_calibration
-from calibudget.pipeline.rendering import is_earlier, taught
+from calibudget.pipeline.training_tokens import counted_by
 from calibudget.recipe.schema import Recipe
 from calibudget.records import AllocationPlan, Exponents, Selection, Statistics
 from calibudget.selection.draw import marked
@@ -41,6 +41,7 @@ from calibudget.store.artefacts import (
     quotas_sha256,
     stated_quotas_sha256,
 )
+from calibudget.store.checksums import file_digest
 from calibudget.store.files import confined
 from calibudget.store.manifest import (
     MANIFEST,
@@ -52,7 +53,6 @@ from calibudget.store.manifest import (
 )
 from calibudget.store.scores import ScoreFile, scores_sha256
 from calibudget.store.splits import SPLITS_NAME, SourceIds, SplitIds
-from calibudget.store.sums import file_digest
 from calibudget.tasks.answers import EARLIER_PARSERS, PARSER_VERSION
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 from calibudget.errors import ArtefactError, DependencyError, InputError
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.store.canonical import loads_object, read_object, sha256_hex
+from calibudget.store.checksums import SIGNATURE_NAME, SUMS_NAME, read_sums
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME
-from calibudget.store.sums import SIGNATURE_NAME, SUMS_NAME, read_sums
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes

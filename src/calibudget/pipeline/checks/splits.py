@@ -13,13 +13,13 @@ from calibudget.keys import order_keys
 from calibudget.messages import counted
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.prepare import Prepared
-from calibudget.pipeline.selectors import RecipeSelector, joined, read_parts, recipe_parameters, selector_parts
+from calibudget.pipeline.run_selector import RecipeSelector, joined, read_parts, recipe_parameters, selector_parts
 from calibudget.recipe.schema import Recipe
 from calibudget.selection.proxy import proxy_pool
 from calibudget.selection.selectors import Scored
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.scores import SCORES_NAME, ScoreFile
-from calibudget.store.selector import SELECTOR_NAME
+from calibudget.store.selector_scores import SELECTOR_NAME
 from calibudget.store.splits import SPLITS_NAME, SourceIds, SplitIds
 
 #: What `duplicates: keep` appends to the id of a record's copies.

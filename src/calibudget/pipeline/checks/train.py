@@ -14,7 +14,7 @@ from calibudget.keys import order_keys
 from calibudget.messages import counted
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.splits import COPY_MARK
-from calibudget.pipeline.rendering import Rendering, is_earlier, rendering_again
+from calibudget.pipeline.rendered_texts import Rendering, is_earlier, rendering_again
 from calibudget.recipe.schema import COMPANION, Recipe
 from calibudget.records import Record, Selection
 from calibudget.selection.draw import unmarked

@@ -26,8 +26,8 @@ from calibudget.sources.cache_files import keep, kept_path, read_kept
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.hygiene.artefact import NAMED_IDS, Found
 from calibudget.sources.identity import digests
+from calibudget.sources.identity_index import said_of_rows
 from calibudget.sources.identity_table import ROW, PartedRows, Rows, among, same_as_before
-from calibudget.sources.index import said_of_rows
 from calibudget.sources.spec import HygieneRules, SourceSpec
 from calibudget.sources.split import Barred
 

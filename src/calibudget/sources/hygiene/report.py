@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from calibudget.records import Record, Split
+from calibudget.sources.candidates import CandidatePool
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.hygiene.artefact import (
     Checks,
@@ -21,10 +22,9 @@ from calibudget.sources.hygiene.artefact import (
 )
 from calibudget.sources.hygiene.checks import as_rows, groups, shared_counts
 from calibudget.sources.identity_table import Rows
-from calibudget.sources.pool import CandidatePool
 from calibudget.sources.records import answer_labels
-from calibudget.sources.source import SourceRead
 from calibudget.sources.spec import SourceSpec
+from calibudget.sources.whole_source import SourceRead
 
 _COMPANION: Final = ("companion", "")
 

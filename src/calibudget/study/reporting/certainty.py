@@ -18,9 +18,9 @@ from calibudget.study.reporting.claims import (
     sign_flip_p,
     t_test_p,
 )
+from calibudget.study.reporting.endpoint_display import UNITS, difference_shown, head, p_shown
 from calibudget.study.reporting.intervals import Interval, TaskItems, bootstrap_examples, bootstrap_tasks, strata_of
 from calibudget.study.reporting.results import Block, Results
-from calibudget.study.reporting.shown import UNITS, difference_shown, head, p_shown
 from calibudget.study.reporting.table import UNDEFINED, Quantity, Shown, Table
 
 

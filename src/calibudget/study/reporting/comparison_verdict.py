@@ -9,8 +9,8 @@ from typing import Final
 from calibudget.messages import counted
 from calibudget.study.protocol import Measure
 from calibudget.study.reporting.claims import Claim, Effects, judge_claims, seeds_needed, t_interval
+from calibudget.study.reporting.endpoint_display import UNITS, amount, p_said
 from calibudget.study.reporting.results import Block, Results
-from calibudget.study.reporting.shown import UNITS, amount, p_said
 from calibudget.study.reporting.table import decimal
 
 #: A difference that may be worth having, by measure: the seeds are told that would show it.

@@ -12,10 +12,10 @@ from calibudget.messages import counted
 from calibudget.records import AllocationPlan, Statistics
 from calibudget.study.protocol import Protocol
 from calibudget.study.reporting.claims import effects
-from calibudget.study.reporting.comparisons import exploratory
-from calibudget.study.reporting.geometry import shifts
+from calibudget.study.reporting.endpoint_display import UNITS, head
+from calibudget.study.reporting.paired_differences import exploratory
+from calibudget.study.reporting.quota_movement import shifts
 from calibudget.study.reporting.results import Block
-from calibudget.study.reporting.shown import UNITS, head
 from calibudget.study.reporting.table import decimal
 
 #: Okabe and Ito's colours, and marks that tell the same apart without them.

@@ -19,9 +19,9 @@ from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS, 
 from calibudget.store.files import clean_stale, output_directory, refuse_links, write_atomic
 from calibudget.study.records import RUN_NAME
 from calibudget.study.reporting import figures
-from calibudget.study.reporting.boundary import boundary_table
 from calibudget.study.reporting.certainty import claims_table, intervals_table
-from calibudget.study.reporting.comparisons import (
+from calibudget.study.reporting.claim_boundary import boundary_table
+from calibudget.study.reporting.paired_differences import (
     contrasts_table,
     paired_table,
     points_table,
@@ -29,7 +29,7 @@ from calibudget.study.reporting.comparisons import (
     tasks_table,
     variants_table,
 )
-from calibudget.study.reporting.geometry import moved_table, quotas_table, stability_table
+from calibudget.study.reporting.quota_movement import moved_table, quotas_table, stability_table
 from calibudget.study.reporting.results import Block, Results, load_results
 from calibudget.study.reporting.table import Quantity, Shown, Table, shown_text, to_csv, to_latex, to_markdown
 
