@@ -98,20 +98,6 @@ def test_exponents_weigh_the_factors() -> None:
     assert utilities(ROWS, 100, need_transform="rank")["a"] == (2 / 3) * math.sqrt(20.0)
 
 
-def test_bad_statistics_are_refused_by_name(subtests: pytest.Subtests) -> None:
-    cases: list[Any] = [
-        ({"pool_size": 3.0}, InputTypeError, r"pool_size of 'a' must be an integer, not 3\.0"),
-        ({"mean_error": None}, AllocationError, "the statistics of 'a' have no mean_error"),
-        ({"mean_error": math.nan}, AllocationError, "mean_error of 'a' must be finite, but is nan"),
-        ({"mean_error": "1"}, InputTypeError, r"^mean_error of 'a' must be a number, not '1' \(str\)$"),
-        ({"bootstrap_sd": -0.1}, AllocationError, r"bootstrap_sd of 'a' must not be negative, but is -0\.1"),
-        ({"bootstrap_sd": math.inf}, AllocationError, "bootstrap_sd of 'a' must be finite, but is inf"),
-    ]
-    for change, error, message in cases:
-        with subtests.test(message=message), pytest.raises(error, match=message):
-            utilities(ROWS | {"a": ROWS["a"] | change}, 100)
-
-
 @pytest.mark.parametrize("name", ["need_exponent", "availability_exponent", "reliability_exponent"])
 def test_bad_exponents_are_refused_by_name(name: str) -> None:
     with pytest.raises(AllocationError, match=f"{name} must be finite, but is inf"):

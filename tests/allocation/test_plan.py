@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -135,17 +134,6 @@ def test_a_weight_of_zero_leaves_a_source_its_floor() -> None:
     assert made("weights", floor=0).quotas["c"] == 0
 
 
-def test_weights_that_exclude_too_much_are_refused() -> None:
-    message = (
-        "the weights of 0 ('b', 'c') and the caps leave 550 of 2,550 units, 450 short of the budget 1,000: "
-        "raise them or take a smaller budget"
-    )
-    with pytest.raises(AllocationError, match=f"^{re.escape(message)}$"):
-        made("weights", weights={"a": 1, "b": 0, "c": 0.0}, floor=0, floors={"b": 50})
-    with pytest.raises(AllocationError, match="all weights are 0: 'a', 'b', 'c'"):
-        made("weights", weights={"c": 0, "b": 0, "a": 0})
-
-
 def test_weights_mean_the_doubles_that_are_recorded() -> None:
     result = made("weights", weights={"a": Fraction(1, 3), "b": 10**17 + 1, "c": 1})
     assert result.sources["a"].utility == 1 / 3
@@ -210,57 +198,6 @@ def test_the_digest_is_kept_where_statistics_are_read() -> None:
     assert made("weights", statistics_sha256="f00", unit="tokens").unit == "tokens"
 
 
-def test_refusals(subtests: pytest.Subtests) -> None:
-    for policy, changes, message in [
-        ("best", {}, "there is no policy 'best'; the policies are calibudget, need, need-availability"),
-        ("need", {"statistics": None}, "the policy need needs statistics"),
-        ("weights", {"weights": None}, "the policy weights needs weights"),
-        ("pooled", {"pooled": None}, "the policy pooled needs pooled, the counts of one draw from all pools"),
-        (
-            "weights",
-            {"weights": {"a": 1, "b": 1}},
-            "weights and the pool sizes must name the same sources, but 'c' is missing from weights",
-        ),
-        ("need", {"floors": {"a": "x"}}, "the floor of 'a' is 'x', which can't be read"),
-        ("pooled", {"caps": {"a": 1}}, "pooled draws from all pools together and knows neither caps nor groups"),
-        (
-            "need",
-            {"pool_sizes": {"a": 500, "b": 600}},
-            "statistics and the pool sizes must name the same sources, but 'c' is missing from the pool sizes",
-        ),
-        ("val-error-floor", {"signal": "y"}, "signal is 'y', but only error_rate and z are known"),
-        ("weights", {"weights": WEIGHTS | {"a": -1}}, "the weight of 'a' must not be negative"),
-        ("need", {"exponents": Exponents(need=math.inf)}, "exponents.need must be finite"),
-        ("need", {"floors": {"z": "5% of pool"}}, "floors names 'z', but the sources are 'a', 'b', 'c'"),
-        ("need", {"caps": {"b": "101% of pool"}}, "the cap of 'b' is 1.01 of the pool"),
-        ("need", {"exponents": Exponents(need=1e6)}, "exponents.need: of "),
-        ("calibudget", {"exponents": Exponents(reliability=1e6)}, "to the power of 1e+06 is too small a number"),
-        ("need", {"pool_sizes": POOLS | {"a": 10**400}}, "the pool size of 'a' is 1000"),
-        ("weights", {"weights": WEIGHTS | {"a": Fraction(1, 10**400)}}, "too small for a double"),
-        ("need", {"unit": "words"}, "the unit is 'words', but a budget counts examples or tokens"),
-    ]:
-        with (
-            subtests.test(policy=policy, changes=changes, message=message),
-            pytest.raises(AllocationError, match=re.escape(message)),
-        ):
-            made(policy, **changes)  # type: ignore[arg-type]
-
-
-def test_a_policy_without_its_input_is_told_from_a_budget_that_cant_be_met() -> None:
-    cases: list[Any] = [
-        ("need", {"statistics": None}),
-        ("weights", {"weights": None}),
-        ("pooled", {"pooled": None}),
-        ("pooled", {"caps": {"a": 1}}),
-    ]
-    for policy, changes in cases:
-        with pytest.raises(UnfedPolicyError):
-            made(policy, **changes)
-    with pytest.raises(AllocationError, match="above all pools") as caught:
-        made("equal", budget=3_000)
-    assert not isinstance(caught.value, UnfedPolicyError)
-
-
 def test_nothing_to_give_and_nobody_to_give_to(subtests: pytest.Subtests) -> None:
     for policy in ["equal", "proportional", "floor-sqrt"]:
         with subtests.test(policy=policy):
@@ -300,13 +237,6 @@ def test_all_pools_may_be_used_up_under_any_policy() -> None:
             assert made(policy, budget=2_550).quotas == POOLS
 
 
-def test_a_signal_that_a_source_lacks_is_named() -> None:
-    sources = STATISTICS.sources | {"b": replace(STATISTICS.sources["b"], error_rate=None)}  # type: ignore[operator]
-    message = "'b' has no error rate, since its answers aren't checked: choose signal: z"
-    with pytest.raises(UnfedPolicyError, match=f"^{message}$"):
-        made("val-error-floor", statistics=replace(STATISTICS, sources=sources))
-
-
 def test_pooled_quotas_count_the_first_keys_of_all() -> None:
     keys = {"b": [b"\x03", b"\x01"], "a": [b"\x02", b"\x09", b"\x04"]}
     assert pooled_quotas(keys, 3) == {"a": 1, "b": 2}
@@ -315,21 +245,6 @@ def test_pooled_quotas_count_the_first_keys_of_all() -> None:
     assert pooled_quotas({"b": [b"\x01"], "a": [b"\x01"]}, 1) == {"a": 1, "b": 0}
     with pytest.raises(AllocationError, match=r"the budget 6 is 1 above all pools together \(5\)"):
         pooled_quotas(keys, 6)
-
-
-def test_bootstrap_means_that_cant_be_used_are_refused_by_name(subtests: pytest.Subtests) -> None:
-    cases: list[Any] = [
-        ((1.0,), AllocationError, "'a' has 2 bootstrap_means, but 'b' has 1: every source needs as many"),
-        ((1.0, math.nan), AllocationError, "bootstrap_means[1] of 'b' must be finite, but is nan"),
-        ((1.0, None), InputTypeError, "bootstrap_means[1] of 'b' must be a number, not None (NoneType)"),
-        (5, InputTypeError, "bootstrap_means of 'b' must be a sequence of numbers"),
-    ]
-    for means, error, message in cases:
-        with subtests.test(message=message):
-            sources = {label: replace(row, bootstrap_means=(1.0, 2.0)) for label, row in STATISTICS.sources.items()}
-            sources["b"] = replace(sources["b"], bootstrap_means=means)
-            with pytest.raises(error, match=re.escape(message)):
-                made("need", statistics=replace(STATISTICS, sources=sources))
 
 
 @pytest.mark.parametrize("name", ["learning-curve", "least-nll"])

@@ -31,6 +31,7 @@ ROW = SourceStatistics(
 )
 NESTED = {"g": {"sources": ["a"], "cap": 240, "groups": {"h": {"sources": ["b"], "floor": 150}}}}
 STATISTICS = Statistics(model={}, error="nll+wrong", bootstrap=Bootstrap(resamples=3, seed=1), sources={"a": ROW})
+UNLIKE = replace(STATISTICS, sources={"a": ROW, "b": replace(ROW, mean_error=1.0)})
 REQUEST = AllocationRequest(policy="calibudget", pool_sizes={"a": 500}, budget=100, statistics=STATISTICS)
 
 
@@ -47,8 +48,18 @@ def of_sources(sources: Any) -> Callable[[], object]:
     return of_request(statistics=replace(STATISTICS, sources=sources))
 
 
+def of_means(*means: float | str, **other: Any) -> Callable[[], object]:
+    rows = {"a": replace(ROW, bootstrap_means=(1.0, 2.0)), "b": replace(ROW, bootstrap_means=other.get("means", means))}
+    return of_request(statistics=replace(STATISTICS, sources=rows), pool_sizes={"a": 500, "b": 500})
+
+
+def of_pools(budget: int, **bounds: Any) -> Callable[[], object]:
+    return lambda: allocate({"a": 100, "b": 50, "c": 10}, dict.fromkeys("abc", 1.0), budget, **bounds)
+
+
 def of_groups(**fields: Any) -> Callable[[], object]:
-    return of_request(policy="weights", weights={"a": 1, "b": 1}, pool_sizes={"a": 500, "b": 300}, budget=500, **fields)
+    usual = {"policy": "weights", "weights": {"a": 1, "b": 1}, "pool_sizes": {"a": 500, "b": 300}, "budget": 500}
+    return of_request(**(usual | fields))
 
 
 #: By what is called: the error's type and the words that it has to hold, in this order.
@@ -87,6 +98,15 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
     (lambda: utilities({"a": ROW}, 1, floors=[2]), InputTypeError, ["floors", "[2]"]),  # type: ignore[arg-type]
     (lambda: utilities({"a": ROW}, 1, floors={"a": 2.5}), InputTypeError, ["the floor of 'a'", "2.5 (float)"]),  # type: ignore[dict-item]
     (of_row(bootstrap_sd=-1.0), AllocationError, ["bootstrap_sd of 'a'", "negative", "-1"]),
+    (of_row(bootstrap_sd=math.inf), AllocationError, ["bootstrap_sd of 'a'", "finite", "inf"]),
+    (of_row(mean_error=math.nan), AllocationError, ["mean_error of 'a'", "finite", "nan"]),
+    (lambda: utilities({"a": {"pool_size": 3.0, "mean_error": 1.0, "bootstrap_sd": 0.1}}, 1), InputTypeError,
+     ["pool_size of 'a'", "integer", "3.0"]),
+    (lambda: utilities({"a": {"pool_size": 9, "mean_error": None}}, 1), AllocationError, ["'a'", "no mean_error"]),
+    (of_means(1.0), AllocationError, ["'a' has 2", "'b' has 1", "every source"]),
+    (of_means(1.0, math.nan), AllocationError, ["bootstrap_means[1] of 'b'", "finite", "nan"]),
+    (of_means(1.0, "x"), InputTypeError, ["bootstrap_means[1] of 'b'", "number", "'x' (str)"]),
+    (of_means(means=5), InputTypeError, ["bootstrap_means of 'b'", "sequence"]),
     (of_row(mean_error="1"), InputTypeError, ["mean_error of 'a'", "'1' (str)"]),
     (of_row("val-error-floor", error_rate="1"), InputTypeError, ["error_rate of 'a'", "'1' (str)"]),
     (of_row("val-error-floor", error_rate=None), UnfedPolicyError, ["'a'", "error rate", "signal: z"]),
@@ -107,11 +127,49 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
     (of_request(policy="pooled", pooled={"a": 1.5}), InputTypeError, ["pooled of 'a'", "1.5 (float)"]),
     (of_request(policy="pooled", pooled={"a": 100}, caps={"a": 5}), UnfedPolicyError, ["pooled", "caps", "groups"]),
     (of_request(caps={"b": "10% of pool"}), AllocationError, ["caps", "'b'"]),
-    (of_request(policy="nearest"), AllocationError, ["nearest"]),
+    (of_request(policy="best"), AllocationError, ["'best'", "calibudget, need, need-availability"]),
+    (of_request(statistics=None), UnfedPolicyError, ["calibudget needs statistics"]),
+    (of_request(policy="weights"), UnfedPolicyError, ["weights needs weights"]),
+    (of_request(policy="pooled"), UnfedPolicyError, ["pooled needs pooled", "one draw"]),
+    (of_request(policy="equal", budget=600), AllocationError, ["600 is 100 above all pools"]),
+    (of_request(policy="weights", weights={"a": -1}), AllocationError, ["weight of 'a'", "negative"]),
+    (of_request(policy="weights", weights={"a": Fraction(1, 10**400)}), AllocationError, ["too small for a double"]),
+    (of_request(policy="weights", weights={"b": 1}), AllocationError,
+     ["weights and the pool sizes", "'a' is missing from weights"]),
+    (of_request(pool_sizes={"b": 9}), AllocationError, ["statistics and the pool sizes", "'a' is missing"]),
+    (of_request(pool_sizes={"a": 10**400}), AllocationError, ["pool size of 'a' is 1000"]),
+    (of_request(exponents=Exponents(need=math.inf)), AllocationError, ["exponents.need", "finite"]),
+    (of_request(exponents=Exponents(need=1e6), statistics=UNLIKE, pool_sizes={"a": 500, "b": 500}), AllocationError,
+     ["exponents.need: of "]),
+    (of_request(exponents=Exponents(reliability=1e6)), AllocationError, ["the power of 1e+06", "too small"]),
+    (of_request(floors={"z": "5% of pool"}), AllocationError, ["floors names 'z'", "sources are 'a'"]),
+    (of_request(caps={"a": "101% of pool"}), AllocationError, ["cap of 'a' is 1.01 of the pool"]),
+    (of_request(unit="words"), AllocationError, ["the unit is 'words'", "examples or tokens"]),
+    (of_groups(weights={"a": 1, "b": 0}, floors={"b": 50}, budget=600), AllocationError,
+     ["weights of 0 ('b') and the caps leave 550 of 800 units, 50 short of the budget 600"]),
+    (of_groups(weights={"a": 0, "b": 0}), AllocationError, ["all weights are 0: 'a', 'b'"]),
     (lambda: policy_named(b"equal"), InputTypeError, ["the policy", "bytes"]),  # type: ignore[arg-type]
     # quotas
     (lambda: apportion({"a": 1}, 1.5), InputTypeError, ["the budget", "1.5"]),  # type: ignore[arg-type]
     (lambda: apportion({}, 5), AllocationError, ["no sources", "5"]),
+    (lambda: apportion({"a": -1}, 5), AllocationError, ["utility of 'a'", "negative", "-1"]),
+    (lambda: apportion({"a": math.nan}, 5), AllocationError, ["utility of 'a'", "finite", "nan"]),
+    (lambda: apportion({"a": 1}, 5, lower={"a": -1}), AllocationError, ["lower bound of 'a'", "negative", "-1"]),
+    (lambda: apportion({"a": 1}, 5, upper={"a": math.inf}), AllocationError, ["upper bound of 'a'", "finite", "inf"]),
+    (lambda: apportion({"a": 1}, 5, lower={"a": 6}), AllocationError, ["lower bounds come to 6, 1 above the budget 5"]),
+    (lambda: apportion({"a": 1, "b": 1}, 5, upper={"a": 2, "b": 1}), AllocationError,
+     ["upper bounds come to 3, 2 short of the budget 5"]),
+    (lambda: apportion({"a": 1, "b": 1}, 5, upper={"a": 9, "c": 9, "d": 1}), AllocationError,
+     ["'b' is missing from upper and 'c', 'd' are missing from utilities"]),
+    (of_pools(60, floor=30), AllocationError, ["floors of 3 sources come to 70, 10 above the budget 60", "20 each"]),
+    (of_pools(170), AllocationError, ["170 is 10 above all pools together (160)", "max_repeats"]),
+    (of_pools(150, caps={"a": 20}), AllocationError, ["caps leave 80 of 160 units, 70 short of the budget 150"]),
+    (of_pools(160, caps={"c": 5}), AllocationError, ["caps leave 155 of 160 units, 5 short of the budget 160"]),
+    (of_pools(100, floor=30, caps={"a": 20}), AllocationError,
+     ["cap of 'a' is 20, below its floor quota of 30", "at most 20"]),
+    (of_pools(-1), AllocationError, ["the budget", "negative", "-1"]),
+    (of_pools(10, floor=-2), AllocationError, ["the floor", "negative", "-2"]),
+    (of_pools(10, caps={"y": 1, "x": 1}), AllocationError, ["caps names 'x', 'y'", "sources are 'a', 'b', 'c'"]),
     (lambda: apportion({"a": 1, "b": 1}, 5, lower={"a": 1, "b": 3}, upper={"a": 1, "b": 2}), AllocationError,
      ["'b' is 3", "2"]),
     (lambda: pose({"a": 5, "b": 5}, 8, floors={"a": 2, "b": 3}, caps={"a": 2, "b": 1}), AllocationError,
@@ -156,11 +214,31 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
     (of_groups(floor=100, groups=NESTED),
      AllocationError, ["cap of group 'g'", "240", "250"]),
     (of_groups(groups={"g": {"sources": ["a", "b"], "floor": 999}}), AllocationError, ["'g'", "999", "800"]),
+    (of_groups(groups={"g": {"sources": ["a"]}}), AllocationError, ["groups miss 'b'", "exactly one group"]),
+    (of_groups(groups={"g": {"sources": ["a", "b"]}, "h": {"sources": ["b", "a"]}}), AllocationError,
+     ["overlap in 'a', 'b'"]),
+    (of_groups(groups={"g": {"sources": ["a", "b", "f"]}}), AllocationError, ["unknown sources: 'f'", "are 'a', 'b'"]),
+    (of_groups(groups={"g": {"sources": ["a", "b"]}, "h": {}}), AllocationError, ["groups.h", "empty group"]),
+    (of_groups(groups={"g": {"source": ["a", "b"]}}), AllocationError, ["groups.g.source", "not a field"]),
+    (of_groups(groups={"g": {"sources": ["a"], "cap": 0.5}}), AllocationError, ["groups.g.cap", "0.5", "of what?"]),
+    (of_groups(groups={"g": {"sources": ["a"], "groups": {"a": {"sources": ["b"]}}}}), AllocationError,
+     ["groups.g", "both called 'a'"]),
+    (of_groups(groups={"g": {"sources": ["b"], "groups": {"h": {"sources": ["a"], "floor": 100}}, "cap": 50}}),
+     AllocationError, ["cap of group 'g' is 50", "members' floors come to 100"]),
+    (of_groups(groups={"g": {"sources": ["a", "b"], "floor": 20, "cap": 10}}), AllocationError,
+     ["cap of group 'g' is 10, below its floor of 20"]),
+    (of_groups(groups={"g": {"sources": ["a"], "cap": 100}, "h": {"sources": ["b"]}}), AllocationError,
+     ["floors of 0 the groups can take 400 (g 100, h 300), 100 short of the 500"]),
+    (of_groups(groups={"g": {"sources": ["a"], "floor": 400}, "h": {"sources": ["b"], "floor": 200}}), AllocationError,
+     ["floors of 0 the groups need 600 (g 400, h 200), 100 above the 500"]),
     (lambda: _read_amount([1]), ValueError, ["the amount", "[1]"]),
     # stability
     (lambda: stability("ab"), InputTypeError, ["allocations", "'ab'"]),  # type: ignore[arg-type]
     (lambda: stability([{"a": 1}]), AllocationError, ["stability", "at least two"]),
     (lambda: stability([{}, {}]), AllocationError, ["at least one source"]),
+    (lambda: stability([{"a": 1, "b": 2}, {"a": 1}]), AllocationError, ["'b' is missing from allocation 2"]),
+    (lambda: what_if(replace(REQUEST, policy="best"), budgets=[1], common_floors=[0]), AllocationError, ["'best'"]),
+    (lambda: what_if(REQUEST, budgets=[1.5], common_floors=[0]), InputTypeError, ["the budget", "integer"]),  # type: ignore[list-item]
     (lambda: stability([{"a": 1}, {"a": 1.5}]), InputTypeError, ["allocation", "of 'a'", "1.5 (float)"]),  # type: ignore[dict-item]
     (lambda: what_if(REQUEST, budgets="12", common_floors=[0]), InputTypeError, ["budgets", "'12'"]),  # type: ignore[arg-type]
     (lambda: what_if(REQUEST, budgets=[1], common_floors=3), InputTypeError, ["common_floors", "3"]),  # type: ignore[arg-type]
@@ -168,13 +246,13 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("place", range(len(REFUSED)))
-def test_a_refusal_names_what_is_wrong(place: int) -> None:
-    call, error, words = REFUSED[place]
-    with pytest.raises(error, match=".*".join(rf"(?<!\w){re.escape(word)}" for word in words)) as raised:
-        call()
-    assert "None" not in str(raised.value)
-    assert type(raised.value) is error
+def test_a_refusal_names_what_is_wrong(subtests: pytest.Subtests) -> None:
+    for call, error, words in REFUSED:
+        with subtests.test(words=words):
+            with pytest.raises(error, match=".*".join(rf"(?<!\w){re.escape(word)}" for word in words)) as raised:
+                call()
+            assert "None" not in str(raised.value)
+            assert type(raised.value) is error
 
 
 def test_what_stands_at_a_bound_is_taken() -> None:
