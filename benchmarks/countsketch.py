@@ -22,7 +22,7 @@ os.environ["OPENBLAS_NUM_THREADS"] = "1"  # one core for everything; idle BLAS t
 import numpy as np
 from measuring import in_turn, processor
 
-from calibudget.selection.sketch import CountSketch
+from calibudget.selection.count_sketch import CountSketch
 
 DENSE_FRACTION = 1000
 DENSE_BLOCK = 256

@@ -34,7 +34,7 @@ from calibudget.influence.gradients import AdamDirection, ExampleGradients, plai
 from calibudget.influence.scorer import Sketches, SketchTable
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_model, load_tokenizer
-from calibudget.selection.sketch import CountSketch
+from calibudget.selection.count_sketch import CountSketch
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import TrainingExample, encode_examples
 from calibudget.training.example_order import rows

@@ -16,11 +16,11 @@ from calibudget.allocation.arrays import apportion_arrays
 from calibudget.allocation.bootstrap import MOST_RESAMPLES, as_resamples
 from calibudget.allocation.bounds import Portion, _as_written, _read_amount, parse_amount, parse_groups
 from calibudget.allocation.exact.numbers import as_count, as_double, as_doubles, sum_of
-from calibudget.allocation.labels import likely, listed, require_same_labels, sorted_labels
 from calibudget.allocation.plan import plan
 from calibudget.allocation.policies import policy_named
 from calibudget.allocation.quotas import allocate, apportion, integer_bounds, pose
 from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.source_labels import likely, listed, require_same_labels, sorted_labels
 from calibudget.allocation.stability import stability, what_if
 from calibudget.allocation.utility_factors import needs, power, products, utilities
 from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError

@@ -88,9 +88,9 @@ def artefact_targets(folder: Path) -> list[Target]:
     from calibudget.store.scores import read_scores
     from calibudget.store.splits import read_splits
     from calibudget.store.train_set import read_train
+    from calibudget.study.cell_records import read_cell, read_items
     from calibudget.study.freeze import read_frozen
     from calibudget.study.protocol import load_protocol
-    from calibudget.study.records import read_cell, read_items
 
     readers: dict[str, Callable[[Path], object]] = {
         "recipe.yaml": load_recipe,

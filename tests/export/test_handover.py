@@ -22,7 +22,7 @@ from calibudget.export.trainers import TRAINERS
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_tokenizer
 from calibudget.pipeline.run_directory import recipe_of_run
-from calibudget.sources.records import RecordMaker
+from calibudget.sources.row_records import RecordMaker
 from calibudget.store.train_set import read_train
 
 TRAINED = [name for name, trainer in TRAINERS.items() if trainer.trains]

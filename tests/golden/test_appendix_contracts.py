@@ -17,9 +17,9 @@ from calibudget import allocate, canonical_selected_indices_sha256
 from calibudget.errors import CalibudgetError
 from calibudget.lm.encoding import Encoder
 from calibudget.records import Message, Record
+from calibudget.selection.count_sketch import CountSketch
 from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyHeader, ProxyRecord, ProxyScores, proxy_pool, top
 from calibudget.selection.proxy_checks import check_shard, merge_shards
-from calibudget.selection.sketch import CountSketch
 from calibudget.sources.identity import normalise_record
 from calibudget.sources.split import check_roles
 from calibudget.store.canonical import loads_object

@@ -12,7 +12,7 @@ import torch
 from calibudget.errors import ScoringError, TrainingError
 from calibudget.influence.gradients import ExampleGradients, adam_direction
 from calibudget.influence.scorer import Sketches, SketchTable, unit
-from calibudget.selection.sketch import CountSketch
+from calibudget.selection.count_sketch import CountSketch
 from tests.influence.conftest import Whole
 
 CPU = torch.device("cpu")

@@ -8,8 +8,8 @@ import pytest
 
 from calibudget.errors import ScoringError
 from calibudget.lm import gguf
-from calibudget.lm.files import resolve_model
 from calibudget.lm.loading import load_model, load_tokenizer
+from calibudget.lm.model_files import resolve_model
 from calibudget.store.checksums import file_digest
 from tests.conftest import tokenizer_with
 

@@ -22,7 +22,7 @@ from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
 from calibudget.records import Record
 from calibudget.sources.hygiene.near_duplicates import HeldOutWords
-from calibudget.sources.records import RecordMaker
+from calibudget.sources.row_records import RecordMaker
 from calibudget.sources.spec import NearDuplicatesRule, SourceSpec
 from calibudget.store.manifest import MANIFEST
 from calibudget.store.splits import read_splits

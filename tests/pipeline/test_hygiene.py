@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.pipeline.notes import noticed
 from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.run import run
+from calibudget.pipeline.run_notes import noticed
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
 from calibudget.sources import cache_files

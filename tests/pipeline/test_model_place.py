@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import InputError, ScoringError
-from calibudget.lm.files import portable_model
+from calibudget.lm.model_files import portable_model
 from calibudget.pipeline.evaluate import EvaluationRequest, evaluate
 from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from calibudget.allocation.exact import doubles, integers
+from calibudget.allocation.exact.budget_spread import spread_arrays
 from calibudget.allocation.exact.integers import exact_shares
 from calibudget.allocation.exact.numbers import integer_weights
-from calibudget.allocation.exact.spread import spread_arrays
 
 GENERATOR = np.random.default_rng
 

@@ -20,7 +20,7 @@ from calibudget.sources import json_files as lines
 from calibudget.sources import media_marks
 from calibudget.sources.identity_index import Tally, column, name_rows
 from calibudget.sources.inputs import inputs_of
-from calibudget.sources.records import RecordMaker
+from calibudget.sources.row_records import RecordMaker
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.canonical import strict_json
 

@@ -9,7 +9,7 @@ import pytest
 
 from calibudget.errors import DataError, RecipeError
 from calibudget.records import Message
-from calibudget.sources.records import RecordMaker
+from calibudget.sources.row_records import RecordMaker
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.whole_source import SourceRead, read_source
 from calibudget.tasks.answers import AnswerSpec

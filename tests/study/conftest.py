@@ -12,7 +12,7 @@ import pytest
 
 from calibudget.cli.entry import entry
 from calibudget.pipeline.progress import Progress
-from calibudget.study.records import ITEMS_NAME, Cell, CellOutcome, ItemScore, TaskMetrics, write_items
+from calibudget.study.cell_records import ITEMS_NAME, Cell, CellOutcome, ItemScore, TaskMetrics, write_items
 
 RECIPE = """\
 model: {model}

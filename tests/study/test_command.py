@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from calibudget.errors import AllocationError
+from calibudget.study.cell_records import CELL, CELL_NAME, CellOutcome, TaskMetrics
 from calibudget.study.freeze import plan_cells, read_frozen
 from calibudget.study.protocol import load_protocol
-from calibudget.study.records import CELL, CELL_NAME, CellOutcome, TaskMetrics
 from calibudget.study.run import freeze_study
 
 pytestmark = pytest.mark.slow

@@ -11,10 +11,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.study.execution import check_evidence, digests_of_evidence
-from calibudget.study.grid import cells_of
-from calibudget.study.protocol import load_protocol
-from calibudget.study.records import (
+from calibudget.study.cell_records import (
     CELL,
     CELL_NAME,
     ITEMS_NAME,
@@ -24,6 +21,9 @@ from calibudget.study.records import (
     read_cell,
     write_items,
 )
+from calibudget.study.execution import check_evidence, digests_of_evidence
+from calibudget.study.grid import cells_of
+from calibudget.study.protocol import load_protocol
 from calibudget.study.reporting.results import load_results
 from calibudget.study.run import freeze_study, run_study
 

@@ -12,9 +12,9 @@ import pytest
 from calibudget.errors import ArtefactError, CheckFailedError, InterruptedRunError, StudyError
 from calibudget.store.checksums import code_sha256
 from calibudget.study import freeze
+from calibudget.study.cell_records import CELL, CELL_NAME, ITEMS_NAME, read_cell
 from calibudget.study.freeze import read_frozen
 from calibudget.study.protocol import load_protocol
-from calibudget.study.records import CELL, CELL_NAME, ITEMS_NAME, read_cell
 from calibudget.study.run import StudyOutcome, freeze_study, run_study
 
 pytestmark = pytest.mark.slow

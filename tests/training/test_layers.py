@@ -8,7 +8,8 @@ from torch import nn
 
 from calibudget.errors import TrainingError
 from calibudget.training.config import TrainingConfig
-from calibudget.training.layers import factor_names, flatten_factors, make_optimizer
+from calibudget.training.layers import factor_names, flatten_factors
+from calibudget.training.optimizer_step import make_optimizer
 
 
 class Layer(nn.Module):

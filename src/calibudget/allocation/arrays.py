@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from calibudget.allocation.exact.budget_spread import ArraySpread, spread_arrays
 from calibudget.allocation.exact.doubles import TieKey, exact_sum, same_label
 from calibudget.allocation.exact.integers import Floats, Integers, exact_shares
 from calibudget.allocation.exact.numbers import as_count, integer_weights
-from calibudget.allocation.exact.spread import ArraySpread, spread_arrays
-from calibudget.allocation.labels import require_text
+from calibudget.allocation.source_labels import require_text
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.messages import shown
 

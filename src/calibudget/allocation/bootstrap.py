@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibudget.allocation.exact.numbers import as_count, mean_of
-from calibudget.allocation.labels import listed, require_same_labels
+from calibudget.allocation.source_labels import listed, require_same_labels
 from calibudget.errors import AllocationError, ScoringError
 from calibudget.keys import bootstrap_streams
 from calibudget.messages import first_of, shown

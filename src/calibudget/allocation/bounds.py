@@ -14,9 +14,9 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError
 
+from calibudget.allocation.exact.budget_spread import Spread, spread
 from calibudget.allocation.exact.numbers import as_count, as_ratio, nearest_double
-from calibudget.allocation.exact.spread import Spread, spread
-from calibudget.allocation.labels import likely, listed
+from calibudget.allocation.source_labels import likely, listed
 from calibudget.errors import AllocationError, InputTypeError
 from calibudget.messages import fault, shown
 from calibudget.values import CHECKED, Count, Text

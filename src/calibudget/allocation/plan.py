@@ -15,6 +15,7 @@ from calibudget.allocation.bounds import (
     plain_groups,
     resolve_groups,
 )
+from calibudget.allocation.exact.budget_spread import Spread
 from calibudget.allocation.exact.numbers import (
     as_count,
     as_double,
@@ -22,11 +23,16 @@ from calibudget.allocation.exact.numbers import (
     as_weight,
     count_within_doubles,
 )
-from calibudget.allocation.exact.spread import Spread
-from calibudget.allocation.labels import listed, require_mapping, require_same_labels, require_text, sorted_labels
 from calibudget.allocation.policies import Policy, policy_named
 from calibudget.allocation.quotas import Problem, pose
 from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.source_labels import (
+    listed,
+    require_mapping,
+    require_same_labels,
+    require_text,
+    sorted_labels,
+)
 from calibudget.allocation.utility_factors import EPSILON, Evidence, Worth
 from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
 from calibudget.records import AllocationPlan, Exponents, SourceAllocation, SourceStatistics, Statistics

@@ -11,7 +11,7 @@ from itertools import islice
 from typing import Final, Literal
 
 from calibudget.allocation import utility_factors
-from calibudget.allocation.labels import require_text
+from calibudget.allocation.source_labels import require_text
 from calibudget.errors import AllocationError
 
 #: What a policy must be given beside pool sizes.

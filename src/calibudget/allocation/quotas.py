@@ -10,9 +10,16 @@ from dataclasses import dataclass, field
 from operator import add, gt, sub
 
 from calibudget.allocation.bounds import Group, spread_groups
+from calibudget.allocation.exact.budget_spread import Spread, spread
 from calibudget.allocation.exact.numbers import Real, as_count, as_counts, highest_count, lowest_count
-from calibudget.allocation.exact.spread import Spread, spread
-from calibudget.allocation.labels import in_order, likely, listed, require_mapping, require_same_labels, sorted_labels
+from calibudget.allocation.source_labels import (
+    in_order,
+    likely,
+    listed,
+    require_mapping,
+    require_same_labels,
+    sorted_labels,
+)
 from calibudget.errors import AllocationError
 from calibudget.messages import counted, shown
 from calibudget.records import Allocation

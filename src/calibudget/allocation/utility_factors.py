@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Final, Literal
 
 from calibudget.allocation.exact.numbers import as_count, as_double, as_doubles, count_within_doubles
-from calibudget.allocation.labels import require_mapping, require_text, sorted_labels
+from calibudget.allocation.source_labels import require_mapping, require_text, sorted_labels
 from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
 from calibudget.records import Exponents, SourceStatistics
 

@@ -122,7 +122,7 @@ def score(
     from calibudget.cli.progress import progress_bar
     from calibudget.cli.tables import print_json, print_line, print_scores
     from calibudget.messages import counted
-    from calibudget.pipeline.notes import FAKE_NOTE
+    from calibudget.pipeline.run_notes import FAKE_NOTE
     from calibudget.pipeline.score import export_calibration, merge_scores, score
     from calibudget.recipe.load import load_recipe
 

@@ -21,11 +21,11 @@ def schemas() -> dict[str, Any]:
     from calibudget.selection.proxy import HEADER
     from calibudget.sources.hygiene.artefact import HYGIENE
     from calibudget.store.artefacts import ALLOCATION, SELECTION, STATISTICS
-    from calibudget.store.codec import DIALECT, Artefact
+    from calibudget.store.json_records import DIALECT, Artefact
     from calibudget.store.manifest import MANIFEST
+    from calibudget.study.cell_records import CELL
     from calibudget.study.freeze import FROZEN
     from calibudget.study.protocol import Protocol
-    from calibudget.study.records import CELL
 
     written: dict[str, type[BaseModel]] = {"recipe": Recipe, "protocol": Protocol}
     artefacts: dict[str, Artefact[Any]] = {

@@ -113,7 +113,7 @@ def warn_of_hashes(statistics: Statistics | None) -> None:
     """Say so, on stderr, where hashes stand for the scores that quotas are made of."""
     if statistics is not None and statistics.model.get("name") == "fake":
         from calibudget.cli.interrupts import say
-        from calibudget.pipeline.notes import FAKE_NOTE
+        from calibudget.pipeline.run_notes import FAKE_NOTE
 
         say(FAKE_NOTE)
 
@@ -315,7 +315,7 @@ def print_json(value: object) -> None:
 
 def print_hygiene(hygiene: Hygiene) -> None:
     """What was noticed, one line a finding, with what was done; nothing where nothing was."""
-    from calibudget.pipeline.notes import noticed
+    from calibudget.pipeline.run_notes import noticed
 
     rows = noticed(hygiene)
     if not rows:

@@ -14,7 +14,7 @@ from calibudget.evaluation.aggregates import Panels, TaskScore, aggregate
 from calibudget.evaluation.benchmarks import Benchmark
 from calibudget.evaluation.predictions import OPEN, Prediction, answer_nll
 from calibudget.records import SourceFile
-from calibudget.store.codec import Artefact
+from calibudget.store.json_records import Artefact
 from calibudget.values import ByLabel, ByName, Count, Digest, Number
 
 EVALUATION_NAME: Final = "evaluation.json"

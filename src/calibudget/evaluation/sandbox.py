@@ -207,18 +207,18 @@ class Sandbox:
         with contextlib.ExitStack() as stack:
             arguments = ["bwrap", *self.namespaces(), *self.identity()]
             descriptors = [channel]
-            folder = resources.files("calibudget.evaluation") / "inside"
+            folder = resources.files("calibudget.evaluation") / "in_sandbox"
             for name in ("__init__.py", "wire.py", "program.py", "judge.py"):
                 file = stack.enter_context(_memory_file((folder / name).read_bytes()))
                 descriptors.append(file.fileno())
-                arguments += ["--ro-bind-data", str(file.fileno()), f"/harness/inside/{name}"]
+                arguments += ["--ro-bind-data", str(file.fileno()), f"/harness/in_sandbox/{name}"]
             arguments += self.root()
             calls = self.system_calls()
             if calls:
                 file = stack.enter_context(_memory_file(calls))
                 descriptors.append(file.fileno())
                 arguments += ["--seccomp", str(file.fileno())]
-            start = f"import sys; sys.path[0] = '/harness'; from inside.{role} import main; "
+            start = f"import sys; sys.path[0] = '/harness'; from in_sandbox.{role} import main; "
             start += f"main({channel}, {self.process_limits()!r})"
             process = subprocess.Popen(  # noqa: S603
                 [*arguments, self.interpreter.executable, "-s", "-S", "-B", "-c", start],

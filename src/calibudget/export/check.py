@@ -16,7 +16,7 @@ from pathlib import Path
 
 from calibudget.errors import DependencyError, InputError, TrainingError
 from calibudget.export.handover import Exported
-from calibudget.export.rows import labels_of
+from calibudget.export.trainer_rows import labels_of
 from calibudget.export.trainers import trainer_named
 
 #: Ids and labels of one row.

@@ -13,7 +13,7 @@ from typing import Any
 
 from calibudget.errors import ArtefactError, InputError, TrainingError
 from calibudget.export.configuration import configuration
-from calibudget.export.rows import write_blend, write_croissant, write_messages, write_tokens
+from calibudget.export.trainer_rows import write_blend, write_croissant, write_messages, write_tokens
 from calibudget.export.trainers import Job, Trainer, trainer_named
 from calibudget.messages import counted
 from calibudget.pipeline.progress import Progress, silent, whole

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from calibudget.errors import InputError
-from calibudget.selection.sketch import CountSketch
+from calibudget.selection.count_sketch import CountSketch
 from calibudget.training.config import TrainingConfig
 
 #: How the warm-up differs from training by default: smaller factors, so that a gradient has an eighth of the entries,

@@ -30,7 +30,7 @@ from calibudget.influence.config import InfluenceConfig
 from calibudget.influence.gradients import ExampleGradients, adam_direction
 from calibudget.lm.encoding import Encoder, Template
 from calibudget.lm.loading import LanguageModel
-from calibudget.selection.sketch import CountSketch
+from calibudget.selection.count_sketch import CountSketch
 from calibudget.store.files import clean_stale, directory_lock, remove_directory
 from calibudget.training.checkpoint import load_checkpoint, save_checkpoint
 from calibudget.training.config import Execution

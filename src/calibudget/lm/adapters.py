@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from calibudget.errors import DependencyError, ScoringError
-from calibudget.lm.identity import (
+from calibudget.lm.model_digest import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
     bound_files,

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any, Final
 
 from calibudget.errors import ScoringError
-from calibudget.lm.identity import told
+from calibudget.lm.model_digest import told
 from calibudget.tasks.time_limits import ask
 
 #: The day that chat templates are told, so that a prompt doesn't change overnight.

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 
 from calibudget.errors import InputTypeError, ScoringError
 from calibudget.lm.chat import ChatTemplate, Conversation, Tools, opened_reasoning
-from calibudget.lm.identity import told
+from calibudget.lm.model_digest import told
 from calibudget.records import Message, Record
 
 Template = Literal["alpaca", "chat"]

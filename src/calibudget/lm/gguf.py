@@ -21,7 +21,7 @@ from typing import Any, Final, Literal
 from filelock import FileLock
 
 from calibudget.errors import DependencyError, ScoringError
-from calibudget.lm.identity import folder_of
+from calibudget.lm.model_digest import folder_of
 from calibudget.store.canonical import canonical_json, read_object
 from calibudget.store.checksums import file_digest
 

@@ -14,9 +14,9 @@ from calibudget.errors import DependencyError, ScoringError
 from calibudget.hardware import Device, Dtype
 from calibudget.lm.adapters import attach, check_adapter
 from calibudget.lm.encoding import Encoder, Template
-from calibudget.lm.files import ModelSource, fetch_hub, resolve_model
 from calibudget.lm.gguf import CONVERTER_VERSION, GgufDtype, converted, quiet
-from calibudget.lm.identity import bound_files, check_configuration, directory_digest, folder_of, told
+from calibudget.lm.model_digest import bound_files, check_configuration, directory_digest, folder_of, told
+from calibudget.lm.model_files import ModelSource, fetch_hub, resolve_model
 from calibudget.lm.placement import cards_of, hand_on, memory_for, parts_of, weight_bytes
 from calibudget.lm.quantised import ON_LOADING, Quantised, count_numbers, keep_plain, quantised
 from calibudget.store.canonical import read_object, sha256_hex

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from calibudget.errors import ScoringError
-from calibudget.lm.identity import tensor_heads
+from calibudget.lm.model_digest import tensor_heads
 from calibudget.lm.quantised import bytes_of_weight
 
 #: Share of a card's free memory that weights may take; the rest is for what a batch needs.

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from calibudget.errors import DependencyError
-from calibudget.lm.files import EMBEDDED
+from calibudget.lm.model_files import EMBEDDED
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.run import RunResult, run
 from calibudget.pipeline.run_directory import check_no_run

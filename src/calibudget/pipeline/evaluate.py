@@ -58,7 +58,6 @@ from calibudget.pipeline.train import finished_run, is_rendered
 from calibudget.pipeline.user_tasks import held_out_benchmarks, own_source
 from calibudget.store.canonical import canonical_json
 from calibudget.store.checksums import SUMS_NAME, extend_sums, file_digest
-from calibudget.store.codec import plain
 from calibudget.store.files import (
     check_writable,
     directory_lock,
@@ -69,6 +68,7 @@ from calibudget.store.files import (
     resolved,
     write_atomic,
 )
+from calibudget.store.json_records import plain
 from calibudget.store.manifest import MANIFEST_NAME
 from calibudget.store.splits import SPLITS_NAME, read_splits
 

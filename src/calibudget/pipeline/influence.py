@@ -28,7 +28,7 @@ from calibudget.recipe.schema import Recipe
 from calibudget.recipe.yaml import parse_assignment
 from calibudget.records import Record
 from calibudget.selection.proxy import ProxyHeader, ProxyPool, proxy_pool
-from calibudget.selection.rows import train_row
+from calibudget.selection.train_rows import train_row
 from calibudget.sequences import chunks
 from calibudget.store.files import check_writable, refuse_links
 from calibudget.training.config import Execution, TrainingConfig, parse_options

@@ -16,7 +16,7 @@ from calibudget.errors import DataError, InputError
 from calibudget.messages import counted, printable
 from calibudget.sources.field_meanings import reason_of
 from calibudget.sources.file_formats import SUFFIXES, read_rows
-from calibudget.sources.records import RecordMaker
+from calibudget.sources.row_records import RecordMaker
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.files import is_dangling
 from calibudget.tasks.presets import PRESETS

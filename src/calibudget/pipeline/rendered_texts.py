@@ -11,7 +11,7 @@ from calibudget.errors import DependencyError, ScoringError
 from calibudget.pipeline.training_tokens import encoder_of
 from calibudget.recipe.schema import Recipe
 from calibudget.records import Record
-from calibudget.selection.rows import Texts
+from calibudget.selection.train_rows import Texts
 from calibudget.store.manifest import Manifest
 
 if TYPE_CHECKING:

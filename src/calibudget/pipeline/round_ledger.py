@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from calibudget.records import Unit
-from calibudget.store.codec import Artefact
+from calibudget.store.json_records import Artefact
 from calibudget.values import ByLabel, Count, Digest
 
 ROUNDS_NAME: Final = "rounds.json"

@@ -12,11 +12,11 @@ from typing import Any
 
 from calibudget.errors import CheckFailedError
 from calibudget.pipeline.allocate import plan_recipe
-from calibudget.pipeline.notes import boundary_notes, length_notes, noticed, run_notes
 from calibudget.pipeline.prepare import Prepared, with_tokens
 from calibudget.pipeline.progress import Progress, silent, whole
 from calibudget.pipeline.run_directory import JOURNAL_NAME, check_usable, is_finished, open_run
 from calibudget.pipeline.run_inputs import Run
+from calibudget.pipeline.run_notes import boundary_notes, length_notes, noticed, run_notes
 from calibudget.pipeline.score import GivenScores, check_scorer, read_given, score_splits, scorer_for
 from calibudget.pipeline.select import check_unchanged, write_inputs, write_outcome
 from calibudget.pipeline.shared_resources import Shared, read_sources

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Final, cast
 
 from calibudget.errors import ArtefactError, CalibudgetError, ScoringError
-from calibudget.lm.files import portable_model
 from calibudget.lm.gguf import cache_root
+from calibudget.lm.model_files import portable_model
 from calibudget.messages import first_of
 from calibudget.recipe.load import load_recipe
 from calibudget.recipe.schema import Recipe
 from calibudget.records import Record
-from calibudget.selection.rows import RowRole
-from calibudget.sources.records import RecordMaker
+from calibudget.selection.train_rows import RowRole
+from calibudget.sources.row_records import RecordMaker
 from calibudget.store.canonical import read_bytes, read_object
 from calibudget.store.checksums import SUMS_NAME, file_digest
 from calibudget.store.files import expanded, held_names, output_directory, resolved, write_atomic

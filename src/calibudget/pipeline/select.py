@@ -27,7 +27,7 @@ from calibudget.recipe.load import resolved_yaml
 from calibudget.recipe.schema import Recipe
 from calibudget.records import AllocationPlan, Record, Selection, SourceFile, Split, Statistics
 from calibudget.selection.draw import unmarked
-from calibudget.selection.rows import train_row, train_rows
+from calibudget.selection.train_rows import train_row, train_rows
 from calibudget.sources.candidates import CandidatePool, chosen_records
 from calibudget.sources.hygiene.artefact import HYGIENE, HYGIENE_NAME
 from calibudget.store.artefacts import (

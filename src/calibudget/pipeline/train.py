@@ -16,7 +16,7 @@ from calibudget.pipeline.run_directory import check_no_run, recipe_of_run, recor
 from calibudget.pipeline.shared_resources import Shared
 from calibudget.pipeline.training_options import TrainingOptions, training_libraries, training_options, within_context
 from calibudget.recipe.schema import Recipe
-from calibudget.selection.rows import train_row
+from calibudget.selection.train_rows import train_row
 from calibudget.store.checksums import SUMS_NAME, extend_sums, file_digest
 from calibudget.store.files import check_writable, resolved
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest

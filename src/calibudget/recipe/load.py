@@ -17,7 +17,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from calibudget.errors import RecipeError
-from calibudget.lm.files import portable_model
+from calibudget.lm.model_files import portable_model
 from calibudget.messages import fault, redacted
 from calibudget.recipe.mixture_weights import read_weights
 from calibudget.recipe.schema import Recipe

@@ -16,12 +16,12 @@ from calibudget.errors import CalibudgetError
 from calibudget.evaluation.results import EVALUATION, EVALUATION_NAME, Evaluation
 from calibudget.pipeline.allocate import Comparison, compare_policies, request_of_run
 from calibudget.pipeline.explain import Explanation, explain, sentence
-from calibudget.pipeline.notes import Noticed, noticed
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.progress import Progress
 from calibudget.pipeline.round_ledger import ROUNDS, ROUNDS_NAME
 from calibudget.pipeline.run_directory import is_finished, recipe_of_run
+from calibudget.pipeline.run_notes import Noticed, noticed
 from calibudget.pipeline.verify import Verification, verify
 from calibudget.pipeline.whatif import explore
 from calibudget.records import AllocationPlan, Record, Score, SourceAllocation, Statistics

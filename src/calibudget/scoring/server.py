@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from calibudget.errors import ScoringError
 from calibudget.lm.encoding import Encoder, Template
-from calibudget.lm.files import portable_model
 from calibudget.lm.loading import context_length, load_tokenizer, tokenizer_digest
+from calibudget.lm.model_files import portable_model
 from calibudget.messages import shown
 from calibudget.records import Message, Record
 from calibudget.scoring.scorer import ANSWER_LIMITS, CalibrationItem, Measurement, ScorerSettings, Work, encoded

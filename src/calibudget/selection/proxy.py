@@ -22,7 +22,7 @@ from calibudget.errors import ArtefactError, InputError
 from calibudget.keys import canonical_array
 from calibudget.messages import counted, shown
 from calibudget.store.canonical import canonical_json, loads_object
-from calibudget.store.codec import Artefact, Shape, plain
+from calibudget.store.json_records import Artefact, Shape, plain
 from calibudget.values import Count, Digest, Integer, Number, Positive
 
 Name = Annotated[str, Field(min_length=1)]

@@ -18,8 +18,8 @@ from difflib import get_close_matches
 from fractions import Fraction
 from typing import Final
 
-from calibudget.allocation.labels import listed
 from calibudget.allocation.quotas import apportion
+from calibudget.allocation.source_labels import listed
 from calibudget.errors import DataError, InputError
 from calibudget.messages import counted
 from calibudget.records import Record

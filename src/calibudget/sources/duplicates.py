@@ -20,7 +20,7 @@ from calibudget.hardware import temporary_folder
 from calibudget.keys import order_keys
 from calibudget.records import Record
 from calibudget.sources.identity_table import IdentityTable, Rows, same_as_before, writing
-from calibudget.sources.records import RecordMaker
+from calibudget.sources.row_records import RecordMaker
 from calibudget.sources.scan import Scan
 from calibudget.store.canonical import canonical_json, plain_json
 

@@ -14,7 +14,7 @@ from typing import Final, Literal
 from calibudget.errors import DataError
 from calibudget.sources.split_names import DEFAULT, split_shown
 
-#: How a row's fields hold a prompt and a response; see `calibudget.sources.records`.
+#: How a row's fields hold a prompt and a response; see `calibudget.sources.row_records`.
 Format = Literal["alpaca", "prompt-completion", "messages", "sharegpt"]
 #: `joined` goes to the end of the prompt; `flag` says that a row or turn is taught, `mark` that it isn't;
 #: `verdict` says that a response was liked, `complaint` that it wasn't; `split` names the part of its set a row is of.

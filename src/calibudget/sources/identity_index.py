@@ -26,10 +26,10 @@ from calibudget.sources.field_meanings import check_row, fields_to_check, is_bla
 from calibudget.sources.identity_table import writing
 from calibudget.sources.inputs import Input
 from calibudget.sources.json_files import Block
-from calibudget.sources.records import RecordMaker
+from calibudget.sources.row_records import RecordMaker
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.canonical import canonical_json
-from calibudget.store.codec import Shape
+from calibudget.store.json_records import Shape
 
 if TYPE_CHECKING:
     import pyarrow as pa

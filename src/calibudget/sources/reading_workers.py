@@ -21,7 +21,7 @@ from calibudget.sources.identity_index import Identities, IdentityStream, find_o
 from calibudget.sources.identity_table import Scratch, writing
 from calibudget.sources.inputs import FileInput, Input
 from calibudget.sources.spec import SourceSpec
-from calibudget.store.codec import Shape
+from calibudget.store.json_records import Shape
 from calibudget.workers import EndedError, Engine, Pool, Reply
 
 _HERE: Final = 1

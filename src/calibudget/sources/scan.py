@@ -23,7 +23,7 @@ from calibudget.sources.identity_table import ROW, IdentityTable, Rows
 from calibudget.sources.inputs import Input, inputs_of
 from calibudget.sources.json_files import Fields
 from calibudget.sources.reading_workers import Readers
-from calibudget.sources.records import RecordMaker
+from calibudget.sources.row_records import RecordMaker
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split_names import listed
 

@@ -15,7 +15,7 @@ from typing import Final
 from calibudget.keys import canonical_array
 from calibudget.records import AllocationPlan, Selection, Statistics, TokenUse
 from calibudget.store.canonical import canonical_json, read_object, sha256_hex
-from calibudget.store.codec import Artefact
+from calibudget.store.json_records import Artefact
 from calibudget.values import ByLabel, Count, Digest, Integer
 
 STATISTICS_NAME: Final = "statistics.json"

@@ -8,7 +8,7 @@ from typing import Final
 
 from calibudget.records import Exponents, SourceFile, Unit
 from calibudget.store.checksums import FileDigest
-from calibudget.store.codec import Artefact
+from calibudget.store.json_records import Artefact
 from calibudget.values import ByLabel, ByName, Count, Digest, Flag, Integer, Number, Size
 
 MANIFEST_NAME: Final = "manifest.json"

@@ -14,8 +14,8 @@ from calibudget.errors import ArtefactError
 from calibudget.messages import shown
 from calibudget.records import ErrorRule, Nats, Score, error_of
 from calibudget.store.canonical import canonical_json, sha256_hex
-from calibudget.store.codec import Artefact, Shape
 from calibudget.store.evaluation_logs import Judge, rows_elsewhere, table_rows
+from calibudget.store.json_records import Artefact, Shape
 from calibudget.store.parquet import load_table, read_table, table_metadata, write_table
 from calibudget.values import Count, Flag, Number, Text, check_labels
 

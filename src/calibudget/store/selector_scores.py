@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from calibudget.errors import ArtefactError
-from calibudget.store.codec import Artefact, Shape
 from calibudget.store.evaluation_logs import json_lines, table_rows
+from calibudget.store.json_records import Artefact, Shape
 from calibudget.store.parquet import load_table, read_table, write_table
 from calibudget.values import ByName, Number, Text
 

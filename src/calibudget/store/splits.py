@@ -16,7 +16,7 @@ from calibudget.errors import ArtefactError, InputError
 from calibudget.keys import order_keys
 from calibudget.records import Split
 from calibudget.sequences import MadeOnDemand, chunks
-from calibudget.store.codec import Artefact
+from calibudget.store.json_records import Artefact
 from calibudget.store.parquet import read_table, write_tables
 from calibudget.values import Integer, check_labels
 

@@ -22,8 +22,8 @@ from calibudget.errors import ArtefactError, InputError
 from calibudget.messages import shown
 from calibudget.store.canonical import canonical_json, compact_json, loads_object, open_regular, plain_json, strict_json
 from calibudget.store.checksums import file_digest
-from calibudget.store.codec import Shape
 from calibudget.store.files import atomic_file, clean_stale, refuse_links, write_atomic
+from calibudget.store.json_records import Shape
 from calibudget.store.parquet import load_table
 from calibudget.values import Text
 

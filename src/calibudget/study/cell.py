@@ -24,7 +24,7 @@ from calibudget.errors import StudyError
 from calibudget.evaluation.benchmarks import HELD_OUT
 from calibudget.evaluation.predictions import OPEN, PREDICTIONS_NAME, answer_nll, read_predictions
 from calibudget.evaluation.results import Evaluation
-from calibudget.lm.files import portable_model
+from calibudget.lm.model_files import portable_model
 from calibudget.pipeline.evaluate import EvaluationRequest, evaluate, versions_of
 from calibudget.pipeline.evaluated_models import ADAPTER_NAME, Generation
 from calibudget.pipeline.progress import Progress
@@ -39,9 +39,9 @@ from calibudget.recipe.yaml import Document
 from calibudget.store.canonical import canonical_json, loads_object, sha256_hex
 from calibudget.store.files import clean_stale, expanded, make_directory
 from calibudget.store.scores import SCORES_NAME
+from calibudget.study.cell_records import ITEMS_NAME, RUN_NAME, Cell, CellOutcome, ItemScore, TaskMetrics, write_items
 from calibudget.study.grid import cells_of
 from calibudget.study.protocol import EvaluationFields, Protocol
-from calibudget.study.records import ITEMS_NAME, RUN_NAME, Cell, CellOutcome, ItemScore, TaskMetrics, write_items
 from calibudget.training.job import CHECKPOINTS_NAME
 from calibudget.training.report import LOG_NAME
 

@@ -22,8 +22,7 @@ from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME
 from calibudget.store.canonical import canonical_json, sha256_hex
 from calibudget.store.checksums import file_digest
 from calibudget.store.files import LOCK_NAME, output_directory, write_atomic
-from calibudget.study.grid import StopRule
-from calibudget.study.records import (
+from calibudget.study.cell_records import (
     CELL,
     CELL_NAME,
     ITEMS_NAME,
@@ -36,6 +35,7 @@ from calibudget.study.records import (
     read_cell,
     summarise_items,
 )
+from calibudget.study.grid import StopRule
 
 FAILURE_NAME: Final = "failure.json"
 #: A run that is being copied, until it is whole.

@@ -34,8 +34,8 @@ from calibudget.study.cell import (
     settings_of_all,
     settings_sha256,
 )
+from calibudget.study.cell_records import Cell, CellResult
 from calibudget.study.protocol import Protocol
-from calibudget.study.records import Cell, CellResult
 
 #: Fields of a recipe that bounds don't go by. Seeds move a pool by a few examples at most: by those that share a prompt
 #: with a calibration record.

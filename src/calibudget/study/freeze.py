@@ -17,7 +17,7 @@ from pydantic import Field
 
 from calibudget.errors import ArtefactError, CheckFailedError, StudyError
 from calibudget.hardware import own_version
-from calibudget.lm.files import portable_model, resolve_model
+from calibudget.lm.model_files import portable_model, resolve_model
 from calibudget.pipeline.evaluate import benchmarks_of
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.run_directory import check_no_run
@@ -30,8 +30,8 @@ from calibudget.sources.spec import SourceSpec
 from calibudget.sources.whole_source import read_source
 from calibudget.store.canonical import canonical_json, sha256_hex
 from calibudget.store.checksums import code_sha256, source_file
-from calibudget.store.codec import Artefact
 from calibudget.store.files import held_names
+from calibudget.store.json_records import Artefact
 from calibudget.study.cell import (
     CellSettings,
     PipelineRunner,
@@ -40,10 +40,10 @@ from calibudget.study.cell import (
     settings_of_all,
     settings_sha256,
 )
+from calibudget.study.cell_records import Cell
 from calibudget.study.execution import Planned
 from calibudget.study.grid import cells_of
 from calibudget.study.protocol import Protocol
-from calibudget.study.records import Cell
 from calibudget.values import ByName, Digest
 
 #: Parts of the package that no cell's outcome depends on: they show and compare what was measured.

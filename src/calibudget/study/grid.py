@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from statistics import fmean
 
+from calibudget.study.cell_records import Cell, CellOutcome, CellResult
 from calibudget.study.protocol import Continuation, Point, Protocol
-from calibudget.study.records import Cell, CellOutcome, CellResult
 
 
 def cells_of(protocol: Protocol) -> tuple[Cell, ...]:

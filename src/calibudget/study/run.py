@@ -20,6 +20,7 @@ from calibudget.errors import CalibudgetError, StudyError
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.shared_resources import Shared
 from calibudget.store.files import directory_lock, output_directory, refuse_links
+from calibudget.study.cell_records import CellResult, CellRunner
 from calibudget.study.execution import (
     GridOutcome,
     Here,
@@ -44,7 +45,6 @@ from calibudget.study.freeze import (
 )
 from calibudget.study.grid import StopRule, cells_of_point
 from calibudget.study.protocol import Protocol, Status, protocol_from_json
-from calibudget.study.records import CellResult, CellRunner
 from calibudget.workers import EndedError, Engine, Pool, Reply
 
 

@@ -20,7 +20,6 @@ from torch.nn import functional as F  # noqa: N812 - the name that every torch p
 
 from calibudget.errors import TrainingError
 from calibudget.lm.attention import varlen_attention
-from calibudget.training.config import TrainingConfig
 
 #: Names under which the functions stand in transformers' registry.
 _KERNEL: Final = "calibudget_packed"
@@ -167,13 +166,6 @@ def _flatten(factor: str, parameters: Mapping[str, nn.Parameter]) -> FlatFactor:
         parameter.data = values.data[own].view(parameter.shape)
         parameter.grad = values.grad[own].view(parameter.shape)
     return FlatFactor(factor=factor, values=values, offsets=offsets)
-
-
-def make_optimizer(factors: Iterable[FlatFactor], config: TrainingConfig) -> torch.optim.AdamW:
-    """AdamW with one group a factor, in the order given, both carrying the weight decay; rates are set at each step."""
-    groups = [{"params": [factor.values], "lr": 0.0, "weight_decay": config.weight_decay} for factor in factors]
-    fused = groups[0]["params"][0].is_cuda  # type: ignore[index]
-    return torch.optim.AdamW(groups, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=fused)
 
 
 #: peft's name of the only adapter there is.

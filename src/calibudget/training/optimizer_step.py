@@ -24,7 +24,7 @@ from calibudget.training import layers
 from calibudget.training.config import Execution, TrainingConfig
 from calibudget.training.data import Batch, TrainingExample, fixed_sequences, packed_batch, padded_batch, without_labels
 from calibudget.training.example_order import packs, rows
-from calibudget.training.layers import flatten_factors, make_optimizer, use_factor_layers
+from calibudget.training.layers import flatten_factors, use_factor_layers
 from calibudget.training.loss import chunk_gradient, find_head, response_loss
 from calibudget.training.target_layers import add_adapter, frozen_experts
 
@@ -92,6 +92,13 @@ class GraphedPass:
 _SMALL_MODEL: Final = 1_500_000_000
 #: Relative error of hidden states that rounding explains; sequences that see each other are far above.
 _PROBE_TOLERANCE: Final = {torch.float32: 1e-3, torch.bfloat16: 0.1}
+
+
+def make_optimizer(factors: Sequence[layers.FlatFactor], config: TrainingConfig) -> torch.optim.AdamW:
+    """AdamW with one group a factor, in the order given, both carrying the weight decay; rates are set at each step."""
+    groups = [{"params": [factor.values], "lr": 0.0, "weight_decay": config.weight_decay} for factor in factors]
+    fused = groups[0]["params"][0].is_cuda  # type: ignore[index]
+    return torch.optim.AdamW(groups, betas=(config.beta1, config.beta2), eps=config.epsilon, fused=fused)
 
 
 class Learner:

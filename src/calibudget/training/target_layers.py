@@ -20,7 +20,7 @@ from transformers.pytorch_utils import Conv1D
 
 from calibudget.errors import TrainingError
 from calibudget.keys import torch_seed
-from calibudget.lm.identity import ADAPTER_CONFIG, ADAPTER_WEIGHTS
+from calibudget.lm.model_digest import ADAPTER_CONFIG, ADAPTER_WEIGHTS
 from calibudget.training.config import TrainingConfig
 from calibudget.training.layers import ADAPTER
 

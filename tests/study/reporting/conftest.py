@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from calibudget.study.cell_records import Cell, CellOutcome, TaskMetrics
 from calibudget.study.grid import StopRule, cells_of
 from calibudget.study.protocol import Protocol
-from calibudget.study.records import Cell, CellOutcome, TaskMetrics
 from calibudget.study.reporting.results import Results
 
 DIGESTS = dict.fromkeys(("code", "data", "protocol"), "0" * 64)

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, PANELS
+from calibudget.study.cell_records import Cell, CellOutcome, TaskMetrics
 from calibudget.study.grid import cells_of, cells_of_point
 from calibudget.study.protocol import Protocol, load_protocol
-from calibudget.study.records import Cell, CellOutcome, TaskMetrics
 from calibudget.study.reporting.certainty import claims_table, judge
 from calibudget.study.reporting.claim_boundary import boundary_table
 from calibudget.study.reporting.figures import diagnostics_figure

@@ -19,11 +19,11 @@ from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.hygiene import check_hygiene_sources
 from calibudget.pipeline.checks.splits import check_selector_sources
 from calibudget.pipeline.checks.train import unrepeated_id
-from calibudget.pipeline.notes import COARSE, TOLERANCE
 from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare, with_tokens
 from calibudget.pipeline.round_ledger import Ledger
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.run_manifest import companion_evidence, read_evidence
+from calibudget.pipeline.run_notes import COARSE, TOLERANCE
 from calibudget.pipeline.training_tokens import token_counter
 from calibudget.recipe.load import load_recipe
 from calibudget.recipe.schema import Recipe

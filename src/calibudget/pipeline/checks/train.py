@@ -18,8 +18,8 @@ from calibudget.pipeline.rendered_texts import Rendering, is_earlier, rendering_
 from calibudget.recipe.schema import COMPANION, Recipe
 from calibudget.records import Record, Selection
 from calibudget.selection.draw import unmarked
-from calibudget.selection.rows import RowRole, train_row
-from calibudget.sources.records import RecordMaker
+from calibudget.selection.train_rows import RowRole, train_row
+from calibudget.sources.row_records import RecordMaker
 from calibudget.store.manifest import Manifest
 from calibudget.store.splits import SplitIds
 from calibudget.store.train_set import HELD_OUT_NAME, TrainLayout, read_train

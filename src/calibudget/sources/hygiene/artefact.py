@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from calibudget.records import SourceFile
-from calibudget.store.codec import Artefact
+from calibudget.store.json_records import Artefact
 from calibudget.values import ByLabel, ByName, Count, Digest, Positive, Rate
 
 HYGIENE_NAME: Final = "hygiene.json"

@@ -22,7 +22,7 @@ from calibudget.sources.hygiene.artefact import (
 )
 from calibudget.sources.hygiene.checks import as_rows, groups, shared_counts
 from calibudget.sources.identity_table import Rows
-from calibudget.sources.records import answer_labels
+from calibudget.sources.row_records import answer_labels
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.whole_source import SourceRead
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from calibudget.study.cell_records import Items
 from calibudget.study.protocol import Measure
-from calibudget.study.records import Items
 from calibudget.study.reporting.claims import (
     Claim,
     Effects,

@@ -17,7 +17,7 @@ from typing import Any, Final
 from calibudget.pipeline.run_directory import check_no_run
 from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS, STATISTICS_NAME
 from calibudget.store.files import clean_stale, output_directory, refuse_links, write_atomic
-from calibudget.study.records import RUN_NAME
+from calibudget.study.cell_records import RUN_NAME
 from calibudget.study.reporting import figures
 from calibudget.study.reporting.certainty import claims_table, intervals_table
 from calibudget.study.reporting.claim_boundary import boundary_table

@@ -10,11 +10,11 @@ from pathlib import Path
 from calibudget.errors import StudyError
 from calibudget.messages import counted
 from calibudget.store.canonical import read_object
+from calibudget.study.cell_records import ITEMS_NAME, Cell, CellResult, Items, read_items
 from calibudget.study.execution import FAILURE_NAME, read_finished
 from calibudget.study.freeze import plan_cells, read_frozen
 from calibudget.study.grid import StopRule, cells_of, cells_of_point, endpoint_value
 from calibudget.study.protocol import Point, Protocol, Status, protocol_from_json
-from calibudget.study.records import ITEMS_NAME, Cell, CellResult, Items, read_items
 from calibudget.study.reporting.claims import Effects, effects
 from calibudget.study.run import status_of
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibudget.allocation.exact import spread as spreading
+from calibudget.allocation.exact import budget_spread as spreading
+from calibudget.allocation.exact.budget_spread import spread, spread_arrays
 from calibudget.allocation.exact.doubles import LARGEST_BUDGET
 from calibudget.allocation.exact.integers import exact_shares
-from calibudget.allocation.exact.spread import spread, spread_arrays
 from calibudget.errors import AllocationError
 
 

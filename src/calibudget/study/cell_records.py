@@ -19,7 +19,7 @@ from pydantic import AfterValidator
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.progress import Progress
 from calibudget.records import Unit
-from calibudget.store.codec import Artefact
+from calibudget.store.json_records import Artefact
 from calibudget.store.parquet import read_table, write_table
 from calibudget.values import ByLabel, ByName, Count, Digest, Number, Size
 

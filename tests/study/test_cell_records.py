@@ -8,7 +8,7 @@ import pytest
 
 from calibudget.errors import ArtefactError
 from calibudget.store.canonical import sealed
-from calibudget.study.records import CELL, Cell, CellResult, TaskMetrics, read_cell
+from calibudget.study.cell_records import CELL, Cell, CellResult, TaskMetrics, read_cell
 
 PLACE = Cell(
     point="main",

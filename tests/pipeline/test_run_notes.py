@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from calibudget.pipeline.allocate import plan_recipe
-from calibudget.pipeline.notes import near_boundary
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.run import run
+from calibudget.pipeline.run_notes import near_boundary
 from calibudget.recipe.load import load_recipe
 from calibudget.records import Bootstrap, SourceStatistics, Statistics
 from calibudget.store.scores import read_scores

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DependencyError, ScoringError
-from calibudget.lm.files import fetch_hub, resolve_model
 from calibudget.lm.loading import load_model
+from calibudget.lm.model_files import fetch_hub, resolve_model
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from calibudget.errors import DependencyError, ScoringError
-from calibudget.lm.identity import ADAPTER_CONFIG, check_shards
+from calibudget.lm.model_digest import ADAPTER_CONFIG, check_shards
 from calibudget.messages import redacted
 from calibudget.store.canonical import loads_object
 from calibudget.store.files import expanded

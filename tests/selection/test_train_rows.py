@@ -8,7 +8,7 @@ import pytest
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import order_key
 from calibudget.records import Message, Record, Selection
-from calibudget.selection.rows import train_row, train_rows
+from calibudget.selection.train_rows import train_row, train_rows
 
 
 def make_record(source: Any, record_id: Any, *turns: Any, completion: str = "answer") -> Any:

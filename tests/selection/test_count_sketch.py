@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calibudget.errors import InputError, InputTypeError
-from calibudget.selection.sketch import CountSketch
+from calibudget.selection.count_sketch import CountSketch
 
 GOLDEN = [49.0, 16.0, -80.0, 39.0, 38.0, 23.0, 3.0, 18.0]
 GOLDEN_BINS = "b8510ce20a655743f95e3cce1230b12838546c21a99ca9fc0785d0eac5d458f9"

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.store.codec import Artefact, Shape, plain
+from calibudget.store.json_records import Artefact, Shape, plain
 from calibudget.values import Count, Number, Text
 
 
