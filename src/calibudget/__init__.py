@@ -26,30 +26,21 @@ if TYPE_CHECKING:
     from calibudget.records import Allocation, AllocationPlan, Exponents, Score, Statistics
     from calibudget.selection.draw import canonical_selected_indices_sha256
 
-_HOMES = {
-    "Stability": "allocation.stability",
-    "WhatIf": "allocation.stability",
-    "allocate": "allocation.quotas",
-    "apportion": "allocation.quotas",
-    "plan": "allocation.plan",
-    "stability": "allocation.stability",
-    "utilities": "allocation.utility_factors",
-    "what_if": "allocation.stability",
-    "CalibudgetError": "errors",
-    "RunResult": "pipeline.run",
-    "Verification": "pipeline.verify",
-    "run": "pipeline.run",
-    "score": "pipeline.score",
-    "verify": "pipeline.verify",
-    "Recipe": "recipe.schema",
-    "load_recipe": "recipe.load",
-    "Allocation": "records",
-    "AllocationPlan": "records",
-    "Exponents": "records",
-    "Score": "records",
-    "Statistics": "records",
-    "canonical_selected_indices_sha256": "selection.draw",
+_NAMES = {
+    "allocation.plan": ("plan",),
+    "allocation.quotas": ("allocate", "apportion"),
+    "allocation.stability": ("Stability", "WhatIf", "stability", "what_if"),
+    "allocation.utility_factors": ("utilities",),
+    "errors": ("CalibudgetError",),
+    "pipeline.run": ("RunResult", "run"),
+    "pipeline.score": ("score",),
+    "pipeline.verify": ("Verification", "verify"),
+    "recipe.load": ("load_recipe",),
+    "recipe.schema": ("Recipe",),
+    "records": ("Allocation", "AllocationPlan", "Exponents", "Score", "Statistics"),
+    "selection.draw": ("canonical_selected_indices_sha256",),
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 __all__ = [
     "Allocation",

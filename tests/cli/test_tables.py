@@ -67,7 +67,7 @@ def test_a_plan_of_the_paper_s_size_fits_80_columns(capsys: pytest.CaptureFixtur
         policy="calibudget", pool_sizes=sizes, budget=10_000, floor=1_150, statistics=statistics
     )
     stdout = attach()
-    print_plan(plan(request), as_json=False)
+    print_plan(plan(request))
     lines = capsys.readouterr().out.splitlines()
     assert (max(map(len, lines)) <= 80) == (stdout == "terminal")
     assert ("utility and share need a wider terminal" in "\n".join(lines)) == (stdout == "terminal")
@@ -97,7 +97,7 @@ def test_of_a_thousand_sources_a_terminal_shows_both_ends_and_a_pipe_all(
             refusal=None,
         )
         points = [one, replace(one, floor=2)]
-        print_grid("proportional", "examples", points, as_json=False)
+        print_grid("proportional", "examples", points)
         out = capsys.readouterr().out
     else:
         more = ["--compare"] if command == "compare" else []

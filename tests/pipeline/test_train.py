@@ -12,8 +12,7 @@ import pytest
 
 from calibudget.errors import ArtefactError, DependencyError, InterruptedRunError, RecipeError, TrainingError
 from calibudget.pipeline.run import run
-from calibudget.pipeline.train import train
-from calibudget.pipeline.training_options import training_options, within_context
+from calibudget.pipeline.train import train, training_options, within_context
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
 from calibudget.store.checksums import extend_sums, read_sums

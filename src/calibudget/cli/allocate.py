@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -58,6 +59,12 @@ def _asked(statistics: Path | None, budget: str | None, floor: str | None) -> tu
     if budget is None:
         raise InputError("say what to allocate (--budget), or name a run directory, whose budget it then is")
     return budget, floor or "0"
+
+
+def _bounds(floors: list[str] | None, caps: list[str] | None, groups: str | None) -> dict[str, Any]:
+    """What the options say that a request's quotas must keep to."""
+    by_label = {"floors": named_amounts(floors, "--floors"), "caps": named_amounts(caps, "--caps")}
+    return {**by_label, "groups": mapping(groups, "--groups")}
 
 
 def statistics(
@@ -129,9 +136,10 @@ def allocate(
     as_json: Json = False,
 ) -> None:
     """Show exact integer quotas; with --json as an allocation.json."""
-    from calibudget.cli.tables import print_comparison, print_plan, warn_of_hashes
+    from calibudget.cli.tables import print_comparison, print_json, print_plan, warn_of_hashes
     from calibudget.pipeline.allocate import compare_policies, plan_allocation, request_from_files
     from calibudget.records import Exponents
+    from calibudget.store.artefacts import ALLOCATION
 
     asked, least = _asked(statistics, budget, floor)
     request, pools = request_from_files(
@@ -143,18 +151,18 @@ def allocate(
         max_repeats=max_repeats,
         budget=whole_number(asked, "--budget"),
         floor=amount(least),
-        floors=named_amounts(floors, "--floors"),
-        caps=named_amounts(caps, "--caps"),
-        groups=mapping(groups, "--groups"),
+        **_bounds(floors, caps, groups),
         weights=weights_by_label(weights),
         signal=signal,
         exponents=Exponents(need=need_exponent, availability=availability_exponent, reliability=reliability_exponent),
         need_transform=need_transform,
     )
     if compare:
-        print_comparison(compare_policies(request, pools), as_json=as_json)
+        compared = compare_policies(request, pools)
+        print_json(compared.to_json()) if as_json else print_comparison(compared)
     else:
-        print_plan(plan_allocation(request, pools), as_json=as_json)
+        plan = plan_allocation(request, pools)
+        print_json(ALLOCATION.to_json(plan)) if as_json else print_plan(plan)
         if request.floor or request.floors:
             _tell_of_floors(request.policy)
     warn_of_hashes(request.statistics)
@@ -191,7 +199,7 @@ def whatif(
     as_json: Json = False,
 ) -> None:
     """Show the quotas for every combination of budgets, floors and exponents."""
-    from calibudget.cli.tables import print_grid, warn_of_hashes
+    from calibudget.cli.tables import print_grid, print_json, warn_of_hashes
     from calibudget.pipeline.allocate import request_from_files
     from calibudget.pipeline.whatif import explore
     from calibudget.records import Exponents
@@ -206,9 +214,7 @@ def whatif(
         unit=unit,
         max_repeats=max_repeats,
         budget=budgets[0],
-        floors=named_amounts(floors, "--floors"),
-        caps=named_amounts(caps, "--caps"),
-        groups=mapping(groups, "--groups"),
+        **_bounds(floors, caps, groups),
         weights=weights_by_label(weights),
         signal=signal,
         need_transform=need_transform,
@@ -225,7 +231,9 @@ def whatif(
             for reliability in numbers(reliability_exponent, "--reliability-exponent")
         ],
     )
-    print_grid(policy, request.unit, points, as_json=as_json)
+    grid = [asdict(point) for point in points]
+    body = {"schema": "calibudget.whatif/1", "policy": policy, "unit": request.unit, "points": grid}
+    print_json(body) if as_json else print_grid(policy, request.unit, points)
     if floor or floors:
         _tell_of_floors(policy)
     warn_of_hashes(request.statistics)
@@ -256,7 +264,7 @@ def stability(
 ) -> None:
     """Show how far quotas move between independently drawn calibration splits."""
     from calibudget.allocation.request import AllocationRequest
-    from calibudget.cli.tables import print_audit
+    from calibudget.cli.tables import print_audit, print_json
     from calibudget.pipeline.whatif import audit, read_measured
     from calibudget.records import Exponents
 
@@ -269,12 +277,10 @@ def stability(
         pool_sizes={},
         budget=whole_number(budget, "--budget"),
         floor=amount(floor),
-        floors=named_amounts(floors, "--floors"),
-        caps=named_amounts(caps, "--caps"),
-        groups=mapping(groups, "--groups"),
+        **_bounds(floors, caps, groups),
         signal=signal,
         exponents=Exponents(need=need_exponent, availability=availability_exponent, reliability=reliability_exponent),
         need_transform=need_transform,
     )
     found = audit(measured, request, policies=policy or (), max_repeats=max_repeats)
-    print_audit(found, as_json=as_json)
+    print_json(found.to_json()) if as_json else print_audit(found)

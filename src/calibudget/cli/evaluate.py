@@ -61,6 +61,7 @@ def evaluate(
     Generated code runs in bubblewrap only. Without it code tasks are refused before anything starts.
     """
     from calibudget.cli.progress import progress_bar
+    from calibudget.cli.tables import print_json
     from calibudget.evaluation.benchmarks import HELD_OUT
     from calibudget.pipeline import evaluate as pipeline
     from calibudget.pipeline.evaluated_models import Generation
@@ -93,7 +94,8 @@ def evaluate(
                 progress=progress,
             )
     for name, evaluation in found.items():
-        _print(name, evaluation, (Path(target) if rejudge else output_dir or Path(target)) / name, as_json=as_json)
+        output = (Path(target) if rejudge else output_dir or Path(target)) / name
+        print_json(evaluation.to_json()) if as_json else _print(name, evaluation, output)
         report_once(report_to or (), Path(f"{output_dir or 'evaluation'}.tensorboard"), evaluation.to_json())
 
 
@@ -122,18 +124,17 @@ def _notes(evaluation: Evaluation, output: Path) -> Iterator[str]:
     yield f"results are in {output}: evaluation.json, predictions.parquet"
 
 
-def _print(name: str, evaluation: Evaluation, output: Path, *, as_json: bool) -> None:
+def _print(name: str, evaluation: Evaluation, output: Path) -> None:
     from rich.table import Table
 
-    from calibudget.cli.tables import print_json, print_table
+    from calibudget.cli.tables import print_table
+    from calibudget.pipeline.evaluated_models import FAKE
 
-    if as_json:
-        print_json(evaluation.to_json())
-        return
     is_own = any(one.mean_answer_nll is not None for one in evaluation.tasks.values())
     of_answers = ("NLL an answer", "S %") if is_own else ()
     columns = ("task", "items", "score %", "± se", "unparsable", "NLL", *of_answers, "in training")
-    table = Table(*columns, title=_title(name, evaluation))
+    title = [name, "FAKE SCORER, NO MODEL" if evaluation.model == FAKE else ""]
+    table = Table(*columns, title=": ".join(filter(None, title)) or None)
     for column in table.columns[1:]:
         column.justify = "right"
     for task, one in evaluation.tasks.items():
@@ -162,13 +163,6 @@ def _of_answers(rows: Sequence[TaskResult]) -> tuple[str, str]:
         return "", ""
     nats = fmean(one.mean_answer_nll or 0.0 for one in known)
     return f"{nats:.2f}", f"{100 * fmean(one.mean_answer_probability or 0.0 for one in known):.2f}"
-
-
-def _title(name: str, evaluation: Evaluation) -> str | None:
-    from calibudget.pipeline.evaluated_models import FAKE
-
-    shown = [name, "FAKE SCORER, NO MODEL" if evaluation.model == FAKE else ""]
-    return ": ".join(filter(None, shown)) or None
 
 
 def _percents(score: float | None, standard_error: float | None) -> tuple[str, str] | None:

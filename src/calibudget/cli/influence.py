@@ -49,6 +49,7 @@ def influence(
     their own, or on several GPUs: torchrun -m calibudget influence RECIPE.
     """
     from calibudget.cli.progress import progress_bar
+    from calibudget.cli.tables import print_json
     from calibudget.cli.train import training_bar
     from calibudget.pipeline.influence import influence, influence_config, influence_recipe, preview_influence
     from calibudget.training.config import Execution
@@ -65,7 +66,8 @@ def influence(
     run_dir = target if target.is_dir() else None
     with progress_bar() as progress, training_bar(progress) as listener:
         if preview:
-            _print_preview(preview_influence(recipe, config, run_dir=run_dir, progress=progress), as_json=as_json)
+            would = preview_influence(recipe, config, run_dir=run_dir, progress=progress)
+            print_json(would.to_json()) if as_json else _print_preview(would)
             return
         result = influence(
             recipe,
@@ -78,15 +80,10 @@ def influence(
             listener=listener,
         )
     if os.environ.get("RANK", "0") == "0":
-        _print(result, as_json=as_json)
+        print_json(result.to_json()) if as_json else _print(result)
 
 
-def _print_preview(preview: InfluencePreview, *, as_json: bool) -> None:
-    from calibudget.cli.tables import print_json
-
-    if as_json:
-        print_json(preview.to_json())
-        return
+def _print_preview(preview: InfluencePreview) -> None:
     typer.echo(
         f"dry run: {counted(preview.candidates, 'candidate')} of {counted(preview.tokens, 'token')}, the longest of "
         f"{preview.longest:,}; {counted(preview.warm_up_examples, 'example')} would warm up, and "
@@ -95,23 +92,8 @@ def _print_preview(preview: InfluencePreview, *, as_json: bool) -> None:
     )
 
 
-def _print(result: InfluenceResult, *, as_json: bool) -> None:
+def _print(result: InfluenceResult) -> None:
     header = result.header
-    if as_json:
-        from calibudget.cli.tables import print_json
-
-        body = {
-            "schema": "calibudget.influence/1",
-            "pool_size": header.pool_size,
-            "pool_sha256": header.pool_sha256,
-            "subgroups": list(header.subgroups),
-            "shards": header.shards,
-            "warm_up": {"examples": result.warm_up_examples, "steps": result.warm_up_steps},
-            "files": [path.name for path in result.shards],
-            "merged": None if result.merged is None else result.merged.name,
-        }
-        print_json(body)
-        return
     typer.echo(
         f"{counted(header.pool_size, 'candidate')}, {counted(len(header.subgroups), 'subgroup')}, warmed up on "
         f"{counted(result.warm_up_examples, 'example')} in {counted(result.warm_up_steps, 'step')}"

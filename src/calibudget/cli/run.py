@@ -67,7 +67,7 @@ def run(
 ) -> None:
     """Split, score, allocate, select and verify, into one run directory."""
     from calibudget.cli.progress import progress_bar
-    from calibudget.cli.tables import print_dry_run, print_hygiene, print_run
+    from calibudget.cli.tables import print_dry_run, print_hygiene, print_json, print_run
     from calibudget.pipeline.dry_run import dry_run
     from calibudget.pipeline.run import run
     from calibudget.recipe.load import load_recipe
@@ -78,7 +78,8 @@ def run(
     loaded = load_recipe(recipe, with_engine(overrides, engine, workers, address))
     with progress_bar() as progress:
         if preview:
-            print_dry_run(dry_run(loaded, scores=scores, verdict=verdict, progress=progress), as_json=as_json)
+            dry = dry_run(loaded, scores=scores, verdict=verdict, progress=progress)
+            print_json(dry.to_json()) if as_json else print_dry_run(dry)
             return
         result = run(
             loaded,
@@ -90,7 +91,7 @@ def run(
         )
     if result.hygiene is not None and not as_json:
         print_hygiene(result.hygiene)
-    print_run(result, as_json=as_json)
+    print_json(result.to_json()) if as_json else print_run(result)
     beside = result.directory.absolute()
     beside = beside.with_name(f"{beside.name}.tensorboard")
     factors = ALLOCATION.to_json(result.plan)["sources"]
@@ -165,14 +166,18 @@ def select(
 ) -> None:
     """Draw exactly the quotas of an allocation and write the train set."""
     from calibudget.cli.progress import progress_bar
-    from calibudget.cli.tables import print_selection
+    from calibudget.cli.tables import print_json, print_selection
     from calibudget.pipeline.select import select
     from calibudget.recipe.load import load_recipe
+    from calibudget.store.artefacts import SELECTION, digest_selection
 
     loaded = load_recipe(recipe, overrides or ())
     with progress_bar() as progress:
         selection = select(loaded, allocation, output_dir, progress=progress)
-    print_selection(selection, output_dir, as_json=as_json)
+    if as_json:
+        print_json(SELECTION.to_json(digest_selection(selection)))
+    else:
+        print_selection(selection, output_dir)
 
 
 def verify(
@@ -197,20 +202,19 @@ def verify(
     as_json: Json = False,
 ) -> int:
     """Derive a run again from its evidence; exit 0 only if nothing differs."""
-    from calibudget.cli.tables import print_verification
+    from calibudget.cli.tables import print_json, print_verification
     from calibudget.pipeline.rounds import ledger_of
     from calibudget.pipeline.verify import check_distribution, verify
 
     if distribution:
-        checked = check_distribution(run_dir)
-        print_verification(checked, run_dir or Path("calibudget"), as_json=as_json)
-        return 1 if checked.differences else 0
-    if run_dir is None:
+        found = check_distribution(run_dir)
+    elif run_dir is None:
         raise InputError("name the run directory to verify, or --distribution")
-    ledger = ledger_of(previous) if previous else None
-    verification = verify(run_dir, data_dir=data_dir, previous=ledger, key=key, model=model, sample=sample)
-    print_verification(verification, run_dir, as_json=as_json)
-    return 1 if verification.differences else 0
+    else:
+        ledger = ledger_of(previous) if previous else None
+        found = verify(run_dir, data_dir=data_dir, previous=ledger, key=key, model=model, sample=sample)
+    print_json(found.to_json()) if as_json else print_verification(found, run_dir or Path("calibudget"))
+    return 1 if found.differences else 0
 
 
 def sign(
@@ -242,7 +246,7 @@ def demo(
         result = demo(output_dir, model=model, progress=progress)
     if result.hygiene is not None:
         print_hygiene(result.hygiene)
-    print_run(result, as_json=False)
+    print_run(result)
     request, pools = request_from_files(
         result.plan.policy,
         statistics=result.directory / STATISTICS_NAME,
@@ -251,5 +255,5 @@ def demo(
         budget=result.plan.budget,
         floor=result.plan.floor,
     )
-    print_comparison(compare_policies(request, pools), as_json=False)
+    print_comparison(compare_policies(request, pools))
     print_line(f"next        calibudget report {shlex.quote(str(result.directory))}")

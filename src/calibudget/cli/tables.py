@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -17,7 +16,6 @@ from calibudget.allocation.utility_factors import FACTORS
 from calibudget.errors import InputError
 from calibudget.messages import counted, first_of, printable
 from calibudget.records import AllocationPlan, Exponents, Score, Selection, Statistics, Unit
-from calibudget.store.artefacts import ALLOCATION
 from calibudget.store.canonical import canonical_json
 from calibudget.store.manifest import MANIFEST_NAME
 
@@ -40,12 +38,9 @@ _MOST_COLUMNS: Final = 20
 _UNBOUNDED: Final = 1_000_000
 
 
-def print_run(result: RunResult, *, as_json: bool) -> None:
+def print_run(result: RunResult) -> None:
     """A finished run: its quotas, and where the evidence lies."""
-    if as_json:
-        print_json(result.to_json())
-        return
-    print_plan(result.plan, as_json=False)
+    print_plan(result.plan)
     companion = f" and {result.companion_count:,} of the companion set" if result.companion_count else ""
     selected = counted(result.count, "example") + (
         "" if result.tokens is None else f" of {counted(result.tokens, 'token')}"
@@ -61,11 +56,8 @@ def print_run(result: RunResult, *, as_json: bool) -> None:
     print_line(f"selected    sha256 {result.selected_sha256}")
 
 
-def print_plan(plan: AllocationPlan, *, as_json: bool) -> None:
+def print_plan(plan: AllocationPlan) -> None:
     """One allocation: the factors and the quota of each source."""
-    if as_json:
-        print_json(ALLOCATION.to_json(plan))
-        return
     columns = _plan_columns(plan)
     width = sum(max(map(len, [head, *cells])) + 2 for head, cells in columns.items())
     left_out = [head for head in ("utility", "share") if width > _console().width]
@@ -118,12 +110,9 @@ def warn_of_hashes(statistics: Statistics | None) -> None:
         say(FAKE_NOTE)
 
 
-def print_comparison(comparison: Comparison, *, as_json: bool) -> None:
+def print_comparison(comparison: Comparison) -> None:
     """The quotas of several policies side by side."""
     plans = comparison.plans
-    if as_json:
-        print_json(_comparison_json(comparison))
-        return
     first = next(iter(plans.values()))
     rows = [[label, *(f"{plan.sources[label].quota:,}" for plan in plans.values())] for label in first.quotas]
     table = new_table(f"quotas in {first.unit} under every policy", ["source", *plans])
@@ -154,23 +143,15 @@ def print_scores(scores: Sequence[Score], output: Path, *, as_json: bool) -> Non
     _print_rows(table, cells, [row["mean_nll"] for row in rows.values()], "mean NLLs")
 
 
-def print_selection(selection: Selection, output_dir: Path, *, as_json: bool) -> None:
+def print_selection(selection: Selection, output_dir: Path) -> None:
     """What was drawn."""
-    from calibudget.store.artefacts import SELECTION, digest_selection
-
-    if as_json:
-        print_json(SELECTION.to_json(digest_selection(selection)))
-        return
     counts = {label: len(picks) for label, picks in selection.picks.items()}
     table = new_table(f"drawn with selection seed {selection.seed}, in {output_dir}", ["source", "picked"])
     _print_rows(table, [[label, f"{count:,}"] for label, count in counts.items()], list(counts.values()), "counts")
 
 
-def print_verification(verification: Verification, run_dir: Path, *, as_json: bool) -> None:
+def print_verification(verification: Verification, run_dir: Path) -> None:
     """What was re-derived, and what differs."""
-    if as_json:
-        print_json(verification.to_json())
-        return
     if verification.unfinished:
         print_line(f"{run_dir}: this run is unfinished; `calibudget run --resume` continues it")
         return
@@ -184,11 +165,8 @@ def print_verification(verification: Verification, run_dir: Path, *, as_json: bo
     print_line(f"{run_dir}: {'nothing differs' if not count else counted(count, 'difference')}")
 
 
-def print_dry_run(dry: DryRun, *, as_json: bool) -> None:
+def print_dry_run(dry: DryRun) -> None:
     """What a run would do."""
-    if as_json:
-        print_json(dry.to_json())
-        return
     evaluates = any(row.evaluation for row in dry.sources.values())
     heads = ["source", "read", "duplicates", "skipped", "shared prompts", "calibration"]
     heads += [*(["evaluation", "its twins"] if evaluates else []), "pool"]
@@ -215,19 +193,6 @@ def _group_lines(plan: AllocationPlan) -> Iterator[str]:
         quota = sum(quotas[label] for sources in within for label in sources)
         cap = "" if group["cap"] is None else f", cap {group['cap']:,}"
         yield f"{'  ' * (len(path) - 1)}group {path[-1]}: {quota:,} (floor {group['floor']:,}{cap})"
-
-
-def _comparison_json(comparison: Comparison) -> dict[str, object]:
-    plans = comparison.plans
-    first = next(iter(plans.values()))
-    return {
-        "schema": "calibudget.comparison/1",
-        "unit": first.unit,
-        "budget": first.budget,
-        "pool_sizes": {label: row.pool_size for label, row in first.sources.items()},
-        "quotas": {policy: plan.quotas for policy, plan in plans.items()},
-        "left_out": dict(comparison.left_out),
-    }
 
 
 def _number(value: float | None) -> str:
@@ -332,12 +297,8 @@ def print_hygiene(hygiene: Hygiene) -> None:
     _print_rows(table, cells, [row.records for row in rows], "findings", folds=True)
 
 
-def print_grid(policy: str, unit: Unit, points: Sequence[WhatIf], *, as_json: bool) -> None:
+def print_grid(policy: str, unit: Unit, points: Sequence[WhatIf]) -> None:
     """The quotas at every point of a grid, one row a point."""
-    if as_json:
-        grid = [asdict(point) for point in points]
-        print_json({"schema": "calibudget.whatif/1", "policy": policy, "unit": unit, "points": grid})
-        return
     varied = [name for name in FACTORS if len({getattr(point.exponents, name) for point in points}) > 1]
     labels = next(tuple(point.quotas) for point in points if point.quotas is not None)
     title = f"{policy}: quotas in {unit} over the grid{_fixed(points[0].exponents, varied)}"
@@ -371,11 +332,8 @@ def _print_turned(title: str, rows: Sequence[Sequence[str]], sources: int) -> No
     _print_rows(table, quotas, sizes, "quotas")
 
 
-def print_audit(found: StabilityAudit, *, as_json: bool) -> None:
+def print_audit(found: StabilityAudit) -> None:
     """How far quotas move between calibration splits, policy by policy."""
-    if as_json:
-        print_json(found.to_json())
-        return
     heads = ("policy", "mean quota sd", "largest range", "smallest Spearman", "smallest Pearson")
     table = new_table(f"quotas over {counted(found.splits, 'calibration split')}", heads)
     for policy, row in found.policies.items():

@@ -43,6 +43,7 @@ def train(
 
     On several GPUs: accelerate launch -m calibudget train RUN_DIR, or torchrun -m calibudget train RUN_DIR.
     """
+    from calibudget.cli.tables import print_json
     from calibudget.pipeline.train import train
 
     with progress_bar() as progress, training_bar(progress) as listener:
@@ -58,7 +59,13 @@ def train(
             listener=listener,
         )
     if os.environ.get("RANK", "0") == "0":
-        _print(result, as_json=as_json)
+        body = {
+            "schema": "calibudget.training/1",
+            "steps": result.steps,
+            "final_loss": result.final_loss,
+            "adapter": result.adapter.name,
+        }
+        print_json(body) if as_json else _print(result)
 
 
 @contextmanager
@@ -107,18 +114,7 @@ def _words(report: StepReport) -> str:
     return ", ".join(parts)
 
 
-def _print(result: TrainingResult, *, as_json: bool) -> None:
-    if as_json:
-        from calibudget.cli.tables import print_json
-
-        body = {
-            "schema": "calibudget.training/1",
-            "steps": result.steps,
-            "final_loss": result.final_loss,
-            "adapter": result.adapter.name,
-        }
-        print_json(body)
-        return
+def _print(result: TrainingResult) -> None:
     speed = "" if result.tokens_per_second is None else f", {result.tokens_per_second:,.0f} tokens/s"
     typer.echo(f"{counted(result.steps, 'step')}, last loss {result.final_loss:.4f}{speed}")
     if result.frozen_experts:

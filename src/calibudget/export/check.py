@@ -58,10 +58,10 @@ def check(exported: Exported, *, python: str | None = None) -> Comparison:
     """
     interpreter = check_installed(exported.trainer, python=python)
     trainer = trainer_named(exported.trainer)
-    script = files(__package__).joinpath("loaders", f"{trainer.loader}.py")
+    script = files(__package__).joinpath("loaders", "loaded_rows.py")
     with as_file(script) as path, tempfile.TemporaryDirectory() as scratch:
         output = Path(scratch) / "rows.jsonl"
-        command = [interpreter, str(path), str(exported.folder.resolve()), str(output)]
+        command = [interpreter, str(path), str(trainer.loader), str(exported.folder.resolve()), str(output)]
         done = subprocess.run(  # noqa: S603 - the interpreter that the user named, a script of ours
             command, cwd=exported.folder, capture_output=True, text=True, errors="replace", check=False
         )

@@ -18,8 +18,16 @@ from calibudget.export.trainers import Job, Trainer, trainer_named
 from calibudget.messages import counted
 from calibudget.pipeline.progress import Progress, silent, whole
 from calibudget.pipeline.run_directory import check_no_run
-from calibudget.pipeline.train import FinishedRun, check_model, encoded, finished_run, rows_to_encode
-from calibudget.pipeline.training_options import training_libraries, training_options, within_context
+from calibudget.pipeline.train import (
+    FinishedRun,
+    check_model,
+    encoded,
+    finished_run,
+    rows_to_encode,
+    training_libraries,
+    training_options,
+    within_context,
+)
 from calibudget.pipeline.verify import verify
 from calibudget.store.canonical import canonical_json
 from calibudget.store.checksums import file_digest

@@ -23,7 +23,7 @@ class Trainer:
     Attributes:
         rows: the form in which it takes rows.
         start: the command that starts it in the exported folder; None where nothing is trained from there.
-        loader: name of the script in `loaders/` that lists the rows as the trainer loads them, None if there is none.
+        loader: function of `loaders/loaded_rows.py` that gives the rows as it loads them, None if there is none.
         package: the module whose presence says that the trainer is installed.
         without: what of the configuration it can't be told, field by field, and what it does instead.
         whole_batches: whether it leaves out an epoch's rows that fill no batch.
@@ -46,34 +46,34 @@ class Trainer:
 _ONE_RATE: Final = "one rate for both factors, the geometric mean"
 
 TRAINERS: Final[Mapping[str, Trainer]] = {
-    "trl": Trainer(title="TRL", rows="parquet", start="python train.py", loader="trl_rows", package="trl"),
+    "trl": Trainer(title="TRL", rows="parquet", start="python train.py", loader="trl", package="trl"),
     "llamafactory": Trainer(
         title="LLaMA-Factory",
         rows="dataset",
         start="llamafactory-cli train config.yaml",
-        loader="llamafactory_rows",
+        loader="llamafactory",
         package="llamafactory",
     ),
     "axolotl": Trainer(
         title="Axolotl",
         rows="parquet",
         start="axolotl train config.yaml",
-        loader="axolotl_rows",
+        loader="axolotl",
         package="axolotl",
     ),
     "ms-swift": Trainer(
         title="ms-swift",
         rows="messages",
         start="swift sft config.yaml",
-        loader="ms_swift_rows",
+        loader="ms_swift",
         package="swift",
     ),
-    "unsloth": Trainer(title="Unsloth", rows="parquet", start="python train.py", loader="trl_rows", package="unsloth"),
+    "unsloth": Trainer(title="Unsloth", rows="parquet", start="python train.py", loader="trl", package="unsloth"),
     "open-instruct": Trainer(
         title="open-instruct",
         rows="parquet",
         start="accelerate launch YOUR_CLONE/open_instruct/finetune.py config.yaml",
-        loader="open_instruct_rows",
+        loader="open_instruct",
         package="open_instruct",
         without={
             "learning_rate_ratio": _ONE_RATE,
@@ -87,7 +87,7 @@ TRAINERS: Final[Mapping[str, Trainer]] = {
         title="torchtune",
         rows="parquet",
         start="tune run lora_finetune_single_device --config config.yaml",
-        loader="torchtune_rows",
+        loader="torchtune",
         package="torchtune",
         whole_batches=True,
     ),

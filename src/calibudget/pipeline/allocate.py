@@ -282,6 +282,18 @@ class Comparison:
     plans: Mapping[str, AllocationPlan]
     left_out: Mapping[str, str]
 
+    def to_json(self) -> dict[str, object]:
+        """The `--json` output of `calibudget allocate --compare`."""
+        first = next(iter(self.plans.values()))
+        return {
+            "schema": "calibudget.comparison/1",
+            "unit": first.unit,
+            "budget": first.budget,
+            "pool_sizes": {label: row.pool_size for label, row in first.sources.items()},
+            "quotas": {policy: plan.quotas for policy, plan in self.plans.items()},
+            "left_out": dict(self.left_out),
+        }
+
 
 def compare_policies(request: AllocationRequest, pools: Pools | None) -> Comparison:
     """The plans of all policies that the request can feed."""

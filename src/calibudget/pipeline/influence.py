@@ -21,8 +21,8 @@ from calibudget.pipeline.proxy_files import MERGED_NAME, Shards, read_proxy_pool
 from calibudget.pipeline.run_directory import check_no_run, recipe_of_run
 from calibudget.pipeline.score import check_scorer
 from calibudget.pipeline.shared_resources import read_sources
-from calibudget.pipeline.training_options import training_libraries
-from calibudget.pipeline.training_tokens import ENCODED, training_encoder
+from calibudget.pipeline.train import training_libraries
+from calibudget.pipeline.training_encoding import ENCODED, training_encoder
 from calibudget.recipe.load import load_recipe
 from calibudget.recipe.schema import Recipe
 from calibudget.recipe.yaml import parse_assignment
@@ -53,6 +53,19 @@ class InfluenceResult:
     header: ProxyHeader
     warm_up_examples: int
     warm_up_steps: int
+
+    def to_json(self) -> dict[str, Any]:
+        """The `--json` output of `calibudget influence`."""
+        return {
+            "schema": "calibudget.influence/1",
+            "pool_size": self.header.pool_size,
+            "pool_sha256": self.header.pool_sha256,
+            "subgroups": list(self.header.subgroups),
+            "shards": self.header.shards,
+            "warm_up": {"examples": self.warm_up_examples, "steps": self.warm_up_steps},
+            "files": [path.name for path in self.shards],
+            "merged": None if self.merged is None else self.merged.name,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from calibudget.messages import counted, first_of
 from calibudget.pipeline.hygiene import Findings, evaluation_twins, look
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.round_ledger import Ledger
-from calibudget.pipeline.training_tokens import (
+from calibudget.pipeline.training_encoding import (
     ENCODED,
     TokenCounter,
     check_encodable,

@@ -148,7 +148,7 @@ def _make(
     statistics, warned = _statistics(recipe, prepared, made, directory)
     plan = plan_recipe(recipe, run.pools, statistics)
     selection = run.draw(plan)
-    manifest = write_outcome(run, plan, selection, directory, made=made, statistics=statistics)
+    manifest = write_outcome(run, plan, selection, directory, scored=made, statistics=statistics)
     told = boundary_notes(recipe, run.pools, statistics, plan, (made and made.provenance) or {})
     lengths = () if made is None else length_notes(made.scores, made.error)
     return (*prepared.notes, *run_notes(recipe, selection, manifest), *lengths, *warned, *told)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,13 @@ from typing import Any
 from calibudget.hardware import own_version
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import Prepared
-from calibudget.pipeline.rendered_texts import rendering, taught
 from calibudget.pipeline.round_ledger import ROUNDS_NAME
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.run_inputs import Run
+from calibudget.pipeline.training_encoding import rendering, taught
 from calibudget.recipe.load import resolved_fields
 from calibudget.recipe.schema import Recipe
-from calibudget.records import AllocationPlan, Score, Selection, SourceAllocation, Statistics
+from calibudget.records import AllocationPlan, Score, Statistics
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.hygiene.artefact import HYGIENE_NAME
 from calibudget.store.artefacts import (
@@ -26,8 +26,6 @@ from calibudget.store.artefacts import (
     SELECTION_NAME,
     STATISTICS_NAME,
     SelectionDigest,
-    SourceDigest,
-    digest_selection,
     ids_sha256,
     quotas_sha256,
 )
@@ -48,40 +46,43 @@ from calibudget.store.train_set import HELD_OUT_NAME, train_files
 from calibudget.tasks.answers import PARSER_VERSION
 
 
-def make_manifest(
-    run: Run,
-    made: ScoreFile | None,
-    plan: AllocationPlan,
-    selection: Selection,
-    statistics: Statistics | None,
-    directory: Path,
-    *,
-    allocation_given: bool = False,
-) -> Manifest:
-    """Gather the evidence of a run whose other artefacts are written already."""
-    recipe, prepared = run.recipe, run.prepared
-    provenance = None if made is None else dict(made.provenance or {})
-    digests = digest_selection(selection)
-    names = artefact_names(recipe, is_scored=made is not None)
-    scores: dict[str, list[Score]] = {}
-    for score in made.scores if made is not None else ():
-        scores.setdefault(score.source, []).append(score)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a run came to, made or derived again.
+
+    None stands for what the run doesn't have, and in a verification for what couldn't be derived.
+    """
+
+    ids: Mapping[str, SourceIds] = field(default_factory=dict)
+    pools: Pools | None = None
+    scored: ScoreFile | None = None
+    statistics: Statistics | None = None
+    plan: AllocationPlan | None = None
+    selection: SelectionDigest | None = None
+
+
+def make_manifest(run: Run, outcome: Outcome, directory: Path, *, given: bool = False) -> Manifest:
+    """Gather the evidence of a run whose other artefacts are written already; `given` as in `AllocationEvidence`."""
+    recipe, prepared, scored = run.recipe, run.prepared, outcome.scored
+    assert outcome.plan is not None and outcome.selection is not None  # noqa: S101, PT018 - a run has them by now
+    provenance = None if scored is None else dict(scored.provenance or {})
+    tokens = token_evidence(outcome) or {}
+    unscored = {"scores_sha256": None, "bootstrap_sd": None}
     sources = {
-        label: _source(label, ids, prepared, plan, statistics, scores.get(label), digests.sources[label])
-        for label, ids in prepared.ids.items()
+        label: SourceEvidence(**unscored | read_evidence(label, prepared) | own, tokens=tokens.get(label))
+        for label, own in source_evidence(outcome, outcome.ids).items()
     }
-    for label, tokens in token_evidence(run.pools, prepared.pool_sizes, plan, digests).items():
-        sources[label] = replace(sources[label], tokens=tokens)
+    names = artefact_names(recipe, is_scored=scored is not None)
     return Manifest(
         versions=_versions(recipe, provenance),
         recipe={name: value for name, value in resolved_fields(recipe).items() if name != "data_dir"},
         seeds=seeds_of(recipe),
-        parser=PARSER_VERSION if made is not None else None,
+        parser=PARSER_VERSION if scored is not None else None,
         scorer=provenance,
         sources=sources,
         companion=companion_evidence(prepared),
-        allocation=allocation_evidence(plan, given=allocation_given),
-        selection=selection_evidence(digests),
+        allocation=allocation_evidence(outcome.plan, given=given),
+        selection=selection_evidence(outcome.selection),
         artefacts={name: file_digest(directory / name) for name in sorted(names)},
         token_counter=prepared.token_counter,
         train_set=taught(recipe, rendering(recipe).end),
@@ -128,58 +129,55 @@ def selection_evidence(digest: SelectionDigest) -> SelectionEvidence:
     )
 
 
-def splits_evidence(ids: SourceIds) -> dict[str, Any]:
-    """What the manifest keeps of a source's split, by field; None for an evaluation split that there isn't."""
-    return {
-        "calibration_size": len(ids.calibration),
-        "pool_size": len(ids.candidates),
-        "calibration_sha256": ids_sha256(ids.calibration),
-        "candidates_sha256": ids_sha256(ids.candidates),
-        "evaluation_size": len(ids.evaluation) or None,
-        "evaluation_sha256": ids_sha256(ids.evaluation) if ids.evaluation else None,
-    }
+def source_evidence(outcome: Outcome, labels: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """What the manifest keeps of each source's split, scores, quota and picks, by field, as far as they are known.
+
+    None is kept for an evaluation split that there isn't.
+    """
+    scores: dict[str, list[Score]] = {}
+    for score in () if outcome.scored is None else outcome.scored.scores:
+        scores.setdefault(score.source, []).append(score)
+    found: dict[str, dict[str, Any]] = {label: {} for label in labels}
+    for label, fields in found.items():
+        if label in outcome.ids:
+            ids = outcome.ids[label]
+            fields |= {
+                "calibration_size": len(ids.calibration),
+                "pool_size": len(ids.candidates),
+                "calibration_sha256": ids_sha256(ids.calibration),
+                "candidates_sha256": ids_sha256(ids.candidates),
+                "evaluation_size": len(ids.evaluation) or None,
+                "evaluation_sha256": ids_sha256(ids.evaluation) if ids.evaluation else None,
+            }
+        if outcome.scored is not None:
+            fields["scores_sha256"] = scores_sha256(scores.get(label, []))
+        if outcome.statistics is not None and label in outcome.statistics.sources:
+            fields["bootstrap_sd"] = outcome.statistics.sources[label].bootstrap_sd
+        if outcome.plan is not None and label in outcome.plan.sources:
+            row = outcome.plan.sources[label]
+            fields |= {"need": row.need, "share": row.share, "quota": row.quota}
+        if outcome.selection is not None and label in outcome.selection.sources:
+            fields["record_ids_sha256"] = outcome.selection.sources[label].record_ids_sha256
+    return found
 
 
-def quota_evidence(row: SourceAllocation) -> dict[str, Any]:
-    """What the manifest keeps of a source's row of the allocation, by field."""
-    return {"need": row.need, "share": row.share, "quota": row.quota}
-
-
-def token_evidence(
-    pools: Pools, candidates: Mapping[str, int], plan: AllocationPlan, digest: SelectionDigest
-) -> dict[str, TokenEvidence]:
-    """What each source brought to a token budget; empty where the budget counts examples."""
+def token_evidence(outcome: Outcome) -> dict[str, TokenEvidence] | None:
+    """What each source brought to a token budget, nothing where it counts examples; None where that isn't known."""
+    pools, plan, selection = outcome.pools, outcome.plan, outcome.selection
+    if pools is None or plan is None or selection is None:
+        return None
     if pools.tokens is None:
         return {}
     fitting = pools.of_plan(plan)
     return {
         label: TokenEvidence(
-            too_long=candidates[label] - fitting.candidates(label),
+            too_long=len(outcome.ids[label].candidates) - fitting.candidates(label),
             pool=plan.sources[label].pool_size,
-            count=digest.sources[label].count or 0,
-            taken=digest.sources[label].tokens or 0,
+            count=selection.sources[label].count or 0,
+            taken=selection.sources[label].tokens or 0,
         )
         for label in fitting.queues
     }
-
-
-def _source(
-    label: str,
-    ids: SourceIds,
-    prepared: Prepared,
-    plan: AllocationPlan,
-    statistics: Statistics | None,
-    scores: Sequence[Score] | None,
-    digest: SourceDigest,
-) -> SourceEvidence:
-    return SourceEvidence(
-        **read_evidence(label, prepared),
-        **splits_evidence(ids),
-        **quota_evidence(plan.sources[label]),
-        scores_sha256=None if scores is None else scores_sha256(scores),
-        bootstrap_sd=None if statistics is None else statistics.sources[label].bootstrap_sd,
-        record_ids_sha256=digest.record_ids_sha256,
-    )
 
 
 def read_evidence(label: str, prepared: Prepared) -> dict[str, Any]:

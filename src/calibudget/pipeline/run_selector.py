@@ -14,7 +14,7 @@ from typing import Any, Final
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.prepare import Prepared
 from calibudget.pipeline.proxy_files import read_proxy_file
-from calibudget.pipeline.training_tokens import token_counter
+from calibudget.pipeline.training_encoding import token_counter
 from calibudget.recipe.parts import UNIFORM as UNIFORM_NAME
 from calibudget.recipe.parts import InfluencePart, QualityPart, ScoresPart
 from calibudget.recipe.schema import Recipe

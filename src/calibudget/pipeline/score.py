@@ -18,7 +18,7 @@ from calibudget.pipeline.calibration import calibration_items, settings_of
 from calibudget.pipeline.progress import Progress, silent, whole
 from calibudget.pipeline.run_directory import check_no_run
 from calibudget.pipeline.shared_resources import Shared, read_sources
-from calibudget.pipeline.training_tokens import encoder_of, training_encoder
+from calibudget.pipeline.training_encoding import encoder_of, training_encoder
 from calibudget.recipe.schema import Recipe
 from calibudget.records import ErrorRule, Record, Score, Split
 from calibudget.scoring.batches import Shard, measure_all

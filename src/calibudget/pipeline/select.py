@@ -16,13 +16,12 @@ from calibudget.errors import ArtefactError
 from calibudget.pipeline.allocate import read_plan
 from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare, with_tokens
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.rendered_texts import rendering
 from calibudget.pipeline.round_ledger import ROUNDS, ROUNDS_NAME
 from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.run_directory import JOURNAL_NAME, RECIPE_NAME, is_finished, keep_model_place, open_run
 from calibudget.pipeline.run_inputs import Run
-from calibudget.pipeline.run_manifest import make_manifest
-from calibudget.pipeline.training_tokens import check_encodable
+from calibudget.pipeline.run_manifest import Outcome, make_manifest
+from calibudget.pipeline.training_encoding import check_encodable, rendering
 from calibudget.recipe.load import resolved_yaml
 from calibudget.recipe.schema import Recipe
 from calibudget.records import AllocationPlan, Record, Selection, SourceFile, Split, Statistics
@@ -112,14 +111,18 @@ def write_outcome(
     selection: Selection,
     directory: Path,
     *,
-    made: ScoreFile | None = None,
+    scored: ScoreFile | None = None,
     statistics: Statistics | None = None,
-    allocation_given: bool = False,
+    given: bool = False,
 ) -> Manifest:
     """Write a plan, what was drawn by it, and the manifest and sums that end a run."""
     ALLOCATION.write(directory / ALLOCATION_NAME, plan)
     _write_selected(run, selection, directory)
-    manifest = make_manifest(run, made, plan, selection, statistics, directory, allocation_given=allocation_given)
+    digest = digest_selection(selection)
+    SELECTION.write(directory / SELECTION_NAME, digest)
+    ids, pools = run.prepared.ids, run.pools
+    outcome = Outcome(ids=ids, pools=pools, scored=scored, statistics=statistics, plan=plan, selection=digest)
+    manifest = make_manifest(run, outcome, directory, given=given)
     keep_model_place(run.recipe, MANIFEST.write(directory / MANIFEST_NAME, manifest))
     (directory / JOURNAL_NAME).unlink(missing_ok=True)
     write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
@@ -127,7 +130,7 @@ def write_outcome(
 
 
 def _write_selected(run: Run, selection: Selection, directory: Path) -> None:
-    """Write `selection.json`, what its selector knows, and the train set."""
+    """Write what the selector of a selection knows, and the train set."""
     recipe, prepared = run.recipe, run.prepared
     companion = () if prepared.companion is None else prepared.companion.records
     candidates = {label: _picked(prepared.splits[label], picks, recipe) for label, picks in selection.picks.items()}
@@ -137,7 +140,6 @@ def _write_selected(run: Run, selection: Selection, directory: Path) -> None:
             name: SelectorScores(parameters=part.parameters, scores=part.scores) for name, part in run.parts.items()
         }
         write_selector(directory / SELECTOR_NAME, known)
-    SELECTION.write(directory / SELECTION_NAME, digest_selection(selection))
     output, render = recipe.output, rendering(recipe)
     if render.texts is not None and render.end is None and recipe.has_tokenizer and recipe.calibration != "none":
         warnings.warn(
@@ -191,7 +193,7 @@ def select(
         check_unchanged(run, directory)
         selection = run.draw(plan)
         write_inputs(run, directory)
-        write_outcome(run, plan, selection, directory, allocation_given=True)
+        write_outcome(run, plan, selection, directory, given=True)
         return selection
 
 

@@ -12,15 +12,14 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from calibudget.errors import ArtefactError, InputError
 from calibudget.pipeline.checks.data import check_rescored, check_sources
 from calibudget.pipeline.checks.evaluation import check_evaluation
-from calibudget.pipeline.checks.findings import Findings
+from calibudget.pipeline.checks.findings import Findings, RunFiles
 from calibudget.pipeline.checks.hygiene import check_hygiene, has_hygiene
 from calibudget.pipeline.checks.manifest import (
-    Derived,
     check_bindings,
     check_ledger,
     check_manifest,
@@ -33,7 +32,7 @@ from calibudget.pipeline.checks.train import check_held_out, check_train
 from calibudget.pipeline.pools import Pools, pools_of
 from calibudget.pipeline.round_ledger import ROUNDS, ROUNDS_NAME, Ledger
 from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, UNFINISHED, is_finished, model_place
-from calibudget.pipeline.run_manifest import artefact_names
+from calibudget.pipeline.run_manifest import Outcome, artefact_names
 from calibudget.pipeline.run_selector import RecipeSelector
 from calibudget.pipeline.statistics import statistics_of
 from calibudget.recipe.load import recipe_from_fields
@@ -102,22 +101,6 @@ class Verification:
         }
 
 
-class _Resolved(NamedTuple):
-    """The resolved recipe, and its fields as the file has them."""
-
-    recipe: Recipe
-    fields: Mapping[str, object]
-
-
-class _Beside(NamedTuple):
-    """What lies outside the directory and may be compared with it too."""
-
-    data_dir: Path | None
-    previous: Ledger | None
-    model: str | None
-    sample: int
-
-
 def verify(
     run_dir: str | Path,
     *,
@@ -158,13 +141,20 @@ def verify(
     findings = Findings(directory)
     _check_files(findings)
     manifest, digest = findings.read(MANIFEST_NAME, lambda path: _read_manifest(findings, path)) or (None, "")
-    resolved = findings.read(RECIPE_NAME, lambda path: _read_recipe(path, model))
+    files = _read_files(findings, manifest, model, previous)
     found = None
-    if resolved is not None:
-        beside = _Beside(None if data_dir is None else Path(data_dir), previous, model, sample)
-        found = _check_chain(findings, resolved, manifest, digest, beside)
-    elif manifest is not None:
-        check_bindings(findings, manifest, [])
+    if files is not None:
+        outcome = _derive(findings, files)
+        hygiene = check_hygiene(findings, files) if has_hygiene(files.fields) else None
+        if not (directory / EVALUATION_WORK).is_dir():
+            check_evaluation(findings, files.splits)
+        if data_dir is not None:
+            prepared = check_sources(findings, files, Path(data_dir))
+            if prepared is not None and model is not None and files.is_scored:
+                check_rescored(findings, prepared, model, sample)
+        plan, drawn = outcome.plan, outcome.selection
+        if manifest is not None and plan is not None and drawn is not None:
+            found = Found(manifest=manifest, manifest_sha256=digest, plan=plan, tokens=drawn.tokens, hygiene=hygiene)
     if key is not None:
         check_signature(findings, Path(key))
     return Verification(
@@ -224,88 +214,63 @@ def _levels(
     }
 
 
-def _check_chain(
-    findings: Findings,
-    resolved: _Resolved,
-    manifest: Manifest | None,
-    manifest_sha256: str,
-    beside: _Beside,
-) -> Found | None:
-    recipe = resolved.recipe
-    is_scored = recipe.calibration != "none" and not (manifest is not None and manifest.allocation.given)
-    tells_hygiene = has_hygiene(resolved.fields)
-    if manifest is not None:
-        names = artefact_names(recipe, is_scored=is_scored)
-        check_bindings(findings, manifest, {*names} - (set() if tells_hygiene else {HYGIENE_NAME}))
-    splits = findings.read(SPLITS_NAME, read_splits)
-    ledger = _read_ledger(findings, recipe, splits, beside.previous)
-    derived = _derive(findings, resolved, manifest, splits, ledger, is_scored=is_scored)
-    if manifest is not None:
-        check_manifest(findings, manifest, derived)
-    hygiene = check_hygiene(findings, recipe, manifest, splits) if tells_hygiene else None
-    if not (findings.directory / EVALUATION_WORK).is_dir():
-        check_evaluation(findings, splits)
-    if beside.data_dir is not None:
-        prepared = check_sources(findings, beside.data_dir, recipe, manifest, splits, ledger)
-        if prepared is not None and beside.model is not None and is_scored:
-            check_rescored(findings, prepared, beside.model, beside.sample)
-    if manifest is None or derived.plan is None or derived.selection is None:
-        return None
-    return Found(
-        manifest=manifest,
-        manifest_sha256=manifest_sha256,
-        plan=derived.plan,
-        tokens=digest_selection(derived.selection).tokens,
-        hygiene=hygiene,
-    )
-
-
-def _derive(
-    findings: Findings,
-    resolved: _Resolved,
-    manifest: Manifest | None,
-    splits: SplitIds | None,
-    ledger: Ledger | None,
-    *,
-    is_scored: bool,
-) -> Derived:
-    """Everything from the splits to the train set, each derived from what was derived before and compared."""
-    recipe = resolved.recipe
-    scored = findings.read(SCORES_NAME, read_scores) if is_scored else None
-    pools = selector = statistics = plan = selection = None
+def _derive(findings: Findings, files: RunFiles) -> Outcome:
+    """Everything from the splits to the manifest, each derived from what was derived before and compared."""
+    recipe, manifest, splits = files.recipe, files.manifest, files.splits
+    scored = findings.read(SCORES_NAME, read_scores) if files.is_scored else None
+    pools = selector = statistics = plan = selection = train = None
     if splits is not None:
         check_splits(findings, recipe, splits)
         if recipe.evaluation_size:
             check_held_out(findings, recipe, splits)
-        if (ledger is None) == (recipe.rounds is None):
-            pools = pools_of(recipe, splits.sources, ledger)
+        if (files.ledger is None) == (recipe.rounds is None):
+            pools = pools_of(recipe, splits.sources, files.ledger)
         selector = derive_selector(findings, recipe, splits)
         if scored is not None:
             check_scored_records(findings, recipe, splits, scored)
             statistics = _derive_statistics(findings, recipe, splits, scored)
-    if pools is not None and manifest is not None and manifest.allocation.given:
+    if pools is not None and files.is_given:
         plan = given_plan(findings, pools)
-    elif pools is not None and (statistics is not None or not is_scored):
+    elif pools is not None and (statistics is not None or not files.is_scored):
         plan = derive_plan(findings, recipe, pools, statistics)
     if pools is not None and plan is not None and selector is not None:
         companion_count = manifest.companion.count if manifest is not None and manifest.companion is not None else 0
         selection = _derive_selection(findings, selector, pools, plan, companion_count)
-    train_name = recipe.output.train_name
-    return Derived(
-        recipe=recipe,
-        recipe_fields=resolved.fields,
-        splits=splits,
+    if selection is not None:
+        train = check_train(findings, recipe, selection, manifest)
+    outcome = Outcome(
+        ids={} if splits is None else splits.sources,
         pools=pools,
         scored=scored,
         statistics=statistics,
         plan=plan,
-        selection=selection,
-        train=None if selection is None else check_train(findings, recipe, selection, train_name, manifest),
+        selection=None if selection is None else digest_selection(selection),
     )
+    if manifest is not None:
+        check_manifest(findings, files, manifest, outcome, train)
+    return outcome
 
 
-def _read_recipe(path: Path, model: str | None) -> _Resolved:
-    """The resolved recipe, on the model as this machine has it."""
+def _read_files(
+    findings: Findings, manifest: Manifest | None, model: str | None, previous: Ledger | None
+) -> RunFiles | None:
+    """What the rest follows from, held to the manifest's digests; None where the recipe can't be read."""
+    read = findings.read(RECIPE_NAME, lambda path: _read_recipe(path, model))
+    if read is None:
+        if manifest is not None:
+            check_bindings(findings, manifest, [])
+        return None
+    recipe, fields = read
+    files = RunFiles(recipe=recipe, fields=fields, manifest=manifest, splits=None, ledger=None)
+    if manifest is not None:
+        names = {*artefact_names(recipe, is_scored=files.is_scored)}
+        check_bindings(findings, manifest, names - (set() if has_hygiene(fields) else {HYGIENE_NAME}))
+    splits = findings.read(SPLITS_NAME, read_splits)
+    return replace(files, splits=splits, ledger=_read_ledger(findings, recipe, splits, previous))
+
+
+def _read_recipe(path: Path, model: str | None) -> tuple[Recipe, Mapping[str, object]]:
+    """The resolved recipe on the model as this machine has it, and its fields as the file has them."""
     try:
         text = read_bytes(path).decode("utf-8")
     except UnicodeDecodeError as error:
@@ -313,7 +278,7 @@ def _read_recipe(path: Path, model: str | None) -> _Resolved:
     document = parse_document(text, path.name)
     recipe = recipe_from_fields(document.value, document, base_dir=path.parent)
     place = model or model_place(path.parent, recipe)
-    return _Resolved(recipe if place is None else recipe.model_copy(update={"model": place}), document.value)
+    return recipe if place is None else recipe.model_copy(update={"model": place}), document.value
 
 
 def _read_manifest(findings: Findings, path: Path) -> tuple[Manifest, str]:

@@ -31,8 +31,7 @@ from calibudget.pipeline.progress import Progress
 from calibudget.pipeline.run import run
 from calibudget.pipeline.score import WORK_SUFFIX, score
 from calibudget.pipeline.shared_resources import Shared
-from calibudget.pipeline.train import train
-from calibudget.pipeline.training_options import options_from
+from calibudget.pipeline.train import options_from, train
 from calibudget.recipe.load import read_document, recipe_from_fields, replaced, resolved_fields
 from calibudget.recipe.schema import Recipe
 from calibudget.recipe.yaml import Document

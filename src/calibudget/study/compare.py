@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +15,7 @@ from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.user_tasks import held_out_task
 from calibudget.recipe.load import load_recipe, parse_override
 from calibudget.recipe.schema import Recipe
+from calibudget.recipe.yaml import parse_assignment
 from calibudget.study.expect import Expected
 from calibudget.study.freeze import FROZEN_NAME
 from calibudget.study.protocol import Protocol
@@ -111,16 +111,12 @@ def _fields(
 
 
 def training_options(texts: Sequence[str]) -> dict[str, object]:
-    """Options of training from `key=value` texts, whose values are JSON or plain words."""
+    """Options of training from `key=value` texts, whose values are YAML; each once."""
     found: dict[str, object] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not name or not equals or name in found:
-            raise StudyError(f"training {text!r}: write option=value, each option once")
-        try:
-            found[name] = json.loads(value)
-        except ValueError:
-            found[name] = value
+    for name, value in (parse_assignment(text, "--training") for text in texts):
+        if name in found:
+            raise StudyError(f"--training {name}: is given twice; say each option once")
+        found[name] = value
     return found
 
 

@@ -20,7 +20,7 @@ from calibudget.pipeline.evaluate import benchmarks_of
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.run_inputs import Run
 from calibudget.pipeline.shared_resources import Shared, read_sources
-from calibudget.pipeline.training_options import options_from
+from calibudget.pipeline.train import options_from
 from calibudget.recipe.load import resolved_fields
 from calibudget.recipe.schema import Recipe
 from calibudget.sources.inputs import from_the_cache

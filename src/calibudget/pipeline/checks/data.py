@@ -15,16 +15,15 @@ from calibudget.errors import InputError
 from calibudget.keys import order_key
 from calibudget.messages import counted
 from calibudget.pipeline.calibration import calibration_items, settings_of
-from calibudget.pipeline.checks.findings import Findings
+from calibudget.pipeline.checks.findings import Findings, RunFiles
 from calibudget.pipeline.checks.hygiene import check_hygiene_sources
 from calibudget.pipeline.checks.splits import check_selector_sources
 from calibudget.pipeline.checks.train import unrepeated_id
 from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare, with_tokens
-from calibudget.pipeline.round_ledger import Ledger
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.run_manifest import companion_evidence, read_evidence
 from calibudget.pipeline.run_notes import COARSE, TOLERANCE
-from calibudget.pipeline.training_tokens import token_counter
+from calibudget.pipeline.training_encoding import token_counter
 from calibudget.recipe.load import load_recipe
 from calibudget.recipe.schema import Recipe
 from calibudget.records import Record, Score
@@ -45,35 +44,26 @@ _ROOM: Final = 10
 _LATER: Final = ("barred", "filtered", "columns_not_used", "evaluation_twins")
 
 
-def check_sources(
-    findings: Findings,
-    data_dir: Path,
-    resolved: Recipe,
-    manifest: Manifest | None,
-    splits: SplitIds | None,
-    ledger: Ledger | None,
-) -> Prepared | None:
+def check_sources(findings: Findings, files: RunFiles, data_dir: Path) -> Prepared | None:
     """Read the sources again and compare files, counts, splits, companion and the originals of the train set.
-
-    `resolved` is the run's recipe on the model as this machine has it, for tokens to be counted again.
 
     Returns:
         The sources; None, and a difference, where they can't be read.
     """
     override = f"data_dir={json.dumps(str(data_dir.absolute()), ensure_ascii=False)}"
     recipe = load_recipe(findings.directory / RECIPE_NAME, [override, "cache=false"])  # what was kept proves nothing
-    recipe = recipe.model_copy(update={"model": resolved.model})
+    recipe = recipe.model_copy(update={"model": files.recipe.model})  # for tokens to be counted again
     wanted = f"sources that can be read below {data_dir}"
-    prepared = findings.derive(RECIPE_NAME, wanted, lambda: prepare(recipe, ledger, is_finished=True))
+    prepared = findings.derive(RECIPE_NAME, wanted, lambda: prepare(recipe, files.ledger, is_finished=True))
     if prepared is None:
         return None
-    if manifest is not None:
-        _check_evidence(findings, prepared, manifest)
-    if splits is not None:
-        _check_ids(findings, prepared, splits)
-        _check_tokens(findings, recipe, prepared, splits)
+    if files.manifest is not None:
+        _check_evidence(findings, prepared, files.manifest)
+    if files.splits is not None:
+        _check_ids(findings, prepared, files.splits)
+        _check_tokens(findings, recipe, prepared, files.splits)
     check_selector_sources(findings, recipe, prepared)
-    if manifest is not None and HYGIENE_NAME in manifest.artefacts:
+    if files.manifest is not None and HYGIENE_NAME in files.manifest.artefacts:
         check_hygiene_sources(findings, hygiene_of(recipe, prepared))
     findings.read(recipe.output.train_name, lambda path: _check_originals(findings, recipe, prepared, path))
     findings.checked.append("sources: files, counts, splits and originals, read again")

@@ -4,11 +4,43 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeVar, cast
 
 from calibudget.errors import InputError, InputTypeError
+from calibudget.pipeline.round_ledger import Ledger
+from calibudget.recipe.schema import Recipe
 from calibudget.store.checksums import Difference
+from calibudget.store.manifest import Manifest
+from calibudget.store.splits import SplitIds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunFiles:
+    """What a verification derives from; None where a file couldn't be read, or the run has none.
+
+    Attributes:
+        recipe: the resolved recipe, on the model as this machine has it.
+        fields: the recipe's fields as the file has them.
+    """
+
+    recipe: Recipe
+    fields: Mapping[str, object]
+    manifest: Manifest | None
+    splits: SplitIds | None
+    ledger: Ledger | None
+
+    @property
+    def is_given(self) -> bool:
+        """Whether the allocation was handed in."""
+        return self.manifest is not None and self.manifest.allocation.given
+
+    @property
+    def is_scored(self) -> bool:
+        """Whether the run has scores."""
+        return self.recipe.calibration != "none" and not self.is_given
+
 
 #: Differences named of one comparison; the rest are counted.
 _NAMED: Final = 10

@@ -6,14 +6,11 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from calibudget.pipeline.checks.findings import Findings
+from calibudget.pipeline.checks.findings import Findings, RunFiles
 from calibudget.pipeline.prepare import hygiene_rules
-from calibudget.recipe.schema import Recipe
 from calibudget.sources.hygiene.artefact import HYGIENE, HYGIENE_NAME, NAMED_IDS, Checks, Found, Hygiene, SourceHygiene
 from calibudget.sources.spec import HygieneRules
 from calibudget.store.artefacts import ids_sha256
-from calibudget.store.manifest import Manifest
-from calibudget.store.splits import SplitIds
 
 
 def has_hygiene(recipe_fields: Mapping[str, object]) -> bool:
@@ -22,10 +19,9 @@ def has_hygiene(recipe_fields: Mapping[str, object]) -> bool:
     return isinstance(part, Mapping) and "contamination" in part
 
 
-def check_hygiene(
-    findings: Findings, recipe: Recipe, manifest: Manifest | None, splits: SplitIds | None
-) -> Hygiene | None:
+def check_hygiene(findings: Findings, files: RunFiles) -> Hygiene | None:
     """Compare what follows from the other files, and what the report says of itself."""
+    recipe, manifest, splits = files.recipe, files.manifest, files.splits
     hygiene = findings.read(HYGIENE_NAME, HYGIENE.read)
     if hygiene is None:
         return None

@@ -7,36 +7,33 @@ The splits must keep clear of what earlier rounds used.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 
 from calibudget.allocation.check import check_plan
 from calibudget.errors import InputError
 from calibudget.pipeline.allocate import plan_recipe, read_plan
-from calibudget.pipeline.checks.findings import Findings, equal
+from calibudget.pipeline.checks.findings import Findings, RunFiles, equal
 from calibudget.pipeline.checks.train import TrainIds
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import reused_calibration
-from calibudget.pipeline.rendered_texts import is_earlier, taught
 from calibudget.pipeline.round_ledger import ROUNDS_NAME, Ledger
 from calibudget.pipeline.run_manifest import (
+    Outcome,
     allocation_evidence,
-    quota_evidence,
     seeds_of,
     selection_evidence,
-    splits_evidence,
+    source_evidence,
     token_evidence,
 )
-from calibudget.pipeline.training_tokens import counted_by
+from calibudget.pipeline.training_encoding import counted_by, is_earlier, taught
 from calibudget.recipe.schema import Recipe
-from calibudget.records import AllocationPlan, Exponents, Selection, Statistics
+from calibudget.records import AllocationPlan, Exponents, Statistics
 from calibudget.selection.draw import marked
 from calibudget.sources.spec import SourceSpec
 from calibudget.store.artefacts import (
     ALLOCATION,
     ALLOCATION_NAME,
-    digest_selection,
     ids_sha256,
     quotas_sha256,
     stated_quotas_sha256,
@@ -49,26 +46,9 @@ from calibudget.store.manifest import (
     CompanionEvidence,
     Manifest,
     SourceEvidence,
-    TokenEvidence,
 )
-from calibudget.store.scores import ScoreFile, scores_sha256
 from calibudget.store.splits import SPLITS_NAME, SourceIds, SplitIds
 from calibudget.tasks.answers import EARLIER_PARSERS, PARSER_VERSION
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Derived:
-    """What a verification re-derived; None where something before it couldn't be."""
-
-    recipe: Recipe
-    recipe_fields: Mapping[str, object]
-    splits: SplitIds | None
-    pools: Pools | None
-    scored: ScoreFile | None
-    statistics: Statistics | None
-    plan: AllocationPlan | None
-    selection: Selection | None
-    train: TrainIds | None
 
 
 def check_bindings(findings: Findings, manifest: Manifest, names: Iterable[str]) -> None:
@@ -85,80 +65,54 @@ def check_bindings(findings: Findings, manifest: Manifest, names: Iterable[str])
     findings.checked.append("manifest: its self digest, and the length and digest of every artefact")
 
 
-def check_manifest(findings: Findings, manifest: Manifest, derived: Derived) -> None:
+def check_manifest(
+    findings: Findings, files: RunFiles, manifest: Manifest, outcome: Outcome, train: TrainIds | None
+) -> None:
     """Compare every field of the manifest that follows from the other files."""
-    found = MANIFEST.to_json(manifest)
-    for section, expected in _sections(derived, manifest).items():
+    recipe, found = files.recipe, MANIFEST.to_json(manifest)
+    for section, expected in _sections(files, manifest, outcome).items():
         findings.compare(MANIFEST_NAME, expected, found[section], field=section)
     counter = {name: value for name, value in (manifest.token_counter or {}).items() if name != "tokenizer_sha256"}
-    findings.compare(MANIFEST_NAME, counted_by(derived.recipe) or {}, counter, field="token_counter")
+    findings.compare(MANIFEST_NAME, counted_by(recipe) or {}, counter, field="token_counter")
     if not is_earlier(manifest):
         end = (manifest.train_set or {}).get("end")
-        told = taught(derived.recipe, end if isinstance(end, str) else None)
+        told = taught(recipe, end if isinstance(end, str) else None)
         findings.compare(MANIFEST_NAME, told, manifest.train_set, field="train_set")
-    if derived.splits is not None:
-        findings.compare(MANIFEST_NAME, sorted(derived.splits.sources), sorted(manifest.sources), field="sources")
-    tokens = _tokens(findings, derived)
-    for label, row in manifest.sources.items():
-        expected = _source(derived, label)
+    if files.splits is not None:
+        findings.compare(MANIFEST_NAME, sorted(files.splits.sources), sorted(manifest.sources), field="sources")
+    wanted = "an allocation of these pools"
+    tokens = findings.derive(ALLOCATION_NAME, wanted, lambda: token_evidence(outcome))
+    for label, expected in source_evidence(outcome, manifest.sources).items():
         if tokens is not None:
             expected["tokens"] = asdict(tokens[label]) if label in tokens else None
+        row = manifest.sources[label]
         stated = asdict(row)
         findings.compare(MANIFEST_NAME, expected, {name: stated[name] for name in expected}, field=f"sources.{label}")
-        _check_counts(findings, derived.recipe, label, row)
-    _check_companion(findings, manifest, derived)
+        _check_counts(findings, recipe, label, row)
+    _check_companion(findings, recipe, manifest.companion, train)
     findings.checked.append("manifest: recipe, seeds, counts, statistics, quotas and digests")
 
 
-def _sections(derived: Derived, manifest: Manifest) -> dict[str, object]:
+def _sections(files: RunFiles, manifest: Manifest, outcome: Outcome) -> dict[str, object]:
     """The sections of the manifest that follow as a whole."""
-    recipe, is_given = derived.recipe, manifest.allocation.given
+    scored = outcome.scored
     sections: dict[str, object] = {
-        "recipe": {name: value for name, value in derived.recipe_fields.items() if name != "data_dir"},
-        "seeds": asdict(seeds_of(recipe)),
+        "recipe": {name: value for name, value in files.fields.items() if name != "data_dir"},
+        "seeds": asdict(seeds_of(files.recipe)),
     }
-    if derived.scored is not None or recipe.calibration == "none" or is_given:
-        sections["scorer"] = None if derived.scored is None else derived.scored.provenance
+    if scored is not None or not files.is_scored:
+        sections["scorer"] = None if scored is None else scored.provenance
         parser = manifest.parser if manifest.parser in EARLIER_PARSERS else PARSER_VERSION
-        sections["parser"] = None if derived.scored is None else parser
-    if derived.plan is not None:
-        own = asdict(allocation_evidence(derived.plan, given=is_given))
+        sections["parser"] = None if scored is None else parser
+    if outcome.plan is not None:
+        own = asdict(allocation_evidence(outcome.plan, given=files.is_given))
         if manifest.allocation.quotas_sha256 is None:  # a run of an earlier version
             del own["quotas_sha256"]
         sections["allocation"] = own
-    if derived.selection is not None:
-        drawn = asdict(selection_evidence(digest_selection(derived.selection)))
+    if outcome.selection is not None:
+        drawn = asdict(selection_evidence(outcome.selection))
         sections["selection"] = {name: value for name, value in drawn.items() if value is not None}
     return sections
-
-
-def _source(derived: Derived, label: str) -> dict[str, Any]:
-    """The fields of one source's evidence that follow from the other files."""
-    fields: dict[str, Any] = {}
-    if derived.splits is not None and label in derived.splits.sources:
-        fields |= splits_evidence(derived.splits.sources[label])
-    if derived.scored is not None:
-        own = [score for score in derived.scored.scores if score.source == label]
-        fields["scores_sha256"] = scores_sha256(own)
-    if derived.statistics is not None and label in derived.statistics.sources:
-        fields["bootstrap_sd"] = derived.statistics.sources[label].bootstrap_sd
-    if derived.plan is not None and label in derived.plan.sources:
-        fields |= quota_evidence(derived.plan.sources[label])
-    if derived.selection is not None and label in derived.selection.picks:
-        fields["record_ids_sha256"] = ids_sha256(derived.selection.picks[label])
-    return fields
-
-
-def _tokens(findings: Findings, derived: Derived) -> dict[str, TokenEvidence] | None:
-    """What each source brought to a token budget; None where that can't be derived."""
-    splits, pools, plan, selection = derived.splits, derived.pools, derived.plan, derived.selection
-    if splits is None or pools is None or plan is None or selection is None:
-        return None
-    return findings.derive(
-        ALLOCATION_NAME,
-        "an allocation of these pools",
-        lambda: token_evidence(pools, splits.pool_sizes, plan, digest_selection(selection)),
-    )
 
 
 def _check_counts(findings: Findings, recipe: Recipe, label: str, row: SourceEvidence) -> None:
@@ -188,17 +142,17 @@ def _check_left_out(
             findings.compare(MANIFEST_NAME, 0, getattr(row, name) or 0, field=f"{place}.{name}")
 
 
-def _check_companion(findings: Findings, manifest: Manifest, derived: Derived) -> None:
-    spec, row = derived.recipe.companion_spec, manifest.companion
+def _check_companion(findings: Findings, recipe: Recipe, row: CompanionEvidence | None, train: TrainIds | None) -> None:
+    spec = recipe.companion_spec
     if spec is None or row is None:
         findings.compare(MANIFEST_NAME, spec is not None, row is not None, field="companion")
         return
     if row.filtered is not None:  # `read` counts what `where` left out
         accounted = row.filtered + row.skipped + (row.duplicates if spec.duplicates == "drop" else 0) + row.count
         findings.compare(MANIFEST_NAME, accounted, row.read, field="companion.read")
-    _check_left_out(findings, derived.recipe, spec, row, "companion")
-    if derived.train is not None:
-        ids = sorted(derived.train.companion)
+    _check_left_out(findings, recipe, spec, row, "companion")
+    if train is not None:
+        ids = sorted(train.companion)
         expected = {"count": len(ids), "record_ids_sha256": ids_sha256(ids)}
         found = {name: getattr(row, name) for name in expected}
         findings.compare(MANIFEST_NAME, expected, found, field="companion")

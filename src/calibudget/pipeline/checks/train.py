@@ -14,7 +14,7 @@ from calibudget.keys import order_keys
 from calibudget.messages import counted
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.checks.splits import COPY_MARK
-from calibudget.pipeline.rendered_texts import Rendering, is_earlier, rendering_again
+from calibudget.pipeline.training_encoding import Rendering, is_earlier, rendering_again
 from calibudget.recipe.schema import COMPANION, Recipe
 from calibudget.records import Record, Selection
 from calibudget.selection.draw import unmarked
@@ -47,17 +47,12 @@ class TrainIds:
     order: list[tuple[str, str]] = field(default_factory=list)
 
 
-def check_train(
-    findings: Findings,
-    recipe: Recipe,
-    selection: Selection,
-    name: str,
-    manifest: Manifest | None,
-) -> TrainIds | None:
+def check_train(findings: Findings, recipe: Recipe, selection: Selection, manifest: Manifest | None) -> TrainIds | None:
     """Compare the train set's rows with the selection and with their own original fields; None if it can't be read.
 
     The manifest says how texts were rendered; without a tokenizer that this takes they stay unchecked, which is told.
     """
+    name = recipe.output.train_name
     again, earlier = rendering_again(recipe, manifest), is_earlier(manifest)
     ids = findings.read(name, lambda path: _read(findings, recipe, path, again, earlier=earlier))
     if ids is None:

@@ -1,6 +1,6 @@
-"""Records as training will encode them: whether they can be, told before a run is verified, and their tokens.
+"""Records as training will encode and render them: whether they can be, their tokens, and a train set's texts.
 
-Tokens are what a token budget is spent in.
+Tokens are what a token budget is spent in. The texts are those that were scored, for trainers that apply no template.
 """
 
 from __future__ import annotations
@@ -10,15 +10,17 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final
 
-from calibudget.errors import InputError, RecipeError, ScoringError
+from calibudget.errors import DependencyError, InputError, RecipeError, ScoringError
 from calibudget.pipeline.progress import Progress
 from calibudget.recipe.schema import Recipe
 from calibudget.records import Record
+from calibudget.selection.train_rows import Texts
 from calibudget.sequences import chunks
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.identity import digests
 from calibudget.sources.identity_index import Skips, add_skips
 from calibudget.sources.whole_source import SourceRead
+from calibudget.store.manifest import Manifest
 from calibudget.store.splits import TokenCount
 
 if TYPE_CHECKING:
@@ -223,3 +225,75 @@ def counted_by(recipe: Recipe) -> dict[str, object] | None:
     if recipe.unit == "examples":
         return None
     return {"engine": recipe.scorer, "template": recipe.template, "max_length": recipe.max_length}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rendering:
+    """How rows are rendered.
+
+    Attributes:
+        texts: a record's prompt and completion, the end included; None where the rows aren't rendered.
+        end: the text that ends a response, None where no model says which.
+    """
+
+    texts: Texts | None = None
+    end: str | None = None
+
+
+def rendering(recipe: Recipe) -> Rendering:
+    """How a recipe's rows are rendered.
+
+    Without a model to be scored the alpaca template needs none: its texts have no end, which trainers add.
+
+    Raises:
+        ScoringError, DependencyError: a chat template without its tokenizer.
+    """
+    if recipe.output.layout != "rendered":
+        return Rendering()
+    is_scored = recipe.calibration != "none" or recipe.unit == "tokens"
+    if recipe.has_tokenizer and (recipe.template == "chat" or is_scored):
+        try:
+            return _of_model(str(recipe.model), recipe.template)
+        except (ScoringError, DependencyError) as error:
+            if recipe.template == "chat":
+                raise type(error)(f"output.layout: rendered: {error}; or say output.layout=turns") from error
+    return bare_alpaca("")
+
+
+def bare_alpaca(end: str) -> Rendering:
+    """The alpaca template with a given end, which needs no tokenizer."""
+    from calibudget.lm.encoding import alpaca_text
+
+    def texts(record: Record) -> tuple[str, str]:
+        return alpaca_text(record), record.completion + end
+
+    return Rendering(texts=texts, end=end or None)
+
+
+def rendering_again(recipe: Recipe, manifest: Manifest | None) -> Rendering | None:
+    """How the rows of a finished run were rendered; None where that needs a tokenizer which isn't here."""
+    if recipe.output.layout != "rendered" or is_earlier(manifest):
+        return Rendering()
+    if recipe.template == "alpaca":
+        end = None if manifest is None or manifest.train_set is None else manifest.train_set.get("end")
+        return bare_alpaca(str(end or ""))
+    try:
+        return _of_model(str(recipe.model), recipe.template)
+    except (ScoringError, DependencyError):
+        return None
+
+
+def is_earlier(manifest: Manifest | None) -> bool:
+    """Whether a run is from before manifests told the layout; its rows are bare texts or lists of turns."""
+    return manifest is not None and manifest.train_set is None
+
+
+def taught(recipe: Recipe, end: str | None) -> Mapping[str, object]:
+    """What the manifest says of a train set: its layout, the field that is taught, and the text that ends it."""
+    layout = recipe.output.layout
+    return {"layout": layout, "taught": "messages[-1]" if layout == "messages" else "completion", "end": end}
+
+
+def _of_model(model: str, template: Template) -> Rendering:
+    encoder = encoder_of(model, template)
+    return Rendering(texts=lambda record: encoder.rendered([record])[0], end=encoder.end)
