@@ -392,8 +392,10 @@ def sharded(arguments: argparse.Namespace, report: Report, devices: Devices) -> 
     """The 7B shape whole on each device, and parted among them; one process can't do it."""
     config = TrainingConfig(rank=16, scaling=16.0, epochs=1)
     examples = synthetic(config.batch_size * (arguments.timed + WARM_STEPS), SEVEN["vocab_size"], mean=233)
-    plain = Execution(fuse=False, compile=False, graphs=False)
-    for name, execution in {"whole": plain, "parted": replace(plain, shard=True)}.items():
+    plain = Execution(fuse=False, graphs=False)
+    parted = replace(plain, shard=True)
+    ways = {"whole": plain, "parted": parted, "parted, not compiled": replace(parted, compile=False)}
+    for name, execution in ways.items():
         model = random_model(SEVEN)
         losses: list[float] = []
         stamps: list[float] = []

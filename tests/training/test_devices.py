@@ -35,6 +35,7 @@ BATCH_TOKENS = 256
 
 SCRIPT = """
 import json, os, signal, sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -82,18 +83,23 @@ def stop(report):
         os.kill(os.getpid(), signal.SIGINT)
 
 
+torch.compile = partial(torch.compile, backend="aot_eager")  # traced and parted as for a GPU, without C++
+options = {"shard": True, "compile": plan["compile"]}
 try:
-    train(job_of("stopped", shard=True), devices=devices, listener=stop)
+    train(job_of("stopped", **options), devices=devices, listener=stop)
 except InterruptedRunError:
-    train(job_of("stopped", shard=True), devices=devices, resume=True)
+    train(job_of("stopped", **options), devices=devices, resume=True)
 else:
     raise SystemExit("wasn't stopped")
+if plan["compile"]:
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"]
 """
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("compiled", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_parted_model_trains_to_the_same_bits(
-    tiny_directory: Path, examples: Any, tmp_path: Path, language_model: Any
+    tiny_directory: Path, examples: Any, tmp_path: Path, language_model: Any, compiled: bool
 ) -> None:
     """The same order and losses as one process but for rounding; the same bits as two that hold it whole."""
     config = TrainingConfig(**SETTINGS)
@@ -103,7 +109,7 @@ def test_a_parted_model_trains_to_the_same_bits(
     assert any(len(counts) == 2 for counts in passes)
     fields = ("source", "record_id", "role", "prompt_length")
     listed = [{name: getattr(e, name) for name in fields} | {"ids": e.ids.tolist()} for e in examples]
-    plan = {"examples": listed, "settings": SETTINGS, "batch_tokens": BATCH_TOKENS}
+    plan = {"examples": listed, "settings": SETTINGS, "batch_tokens": BATCH_TOKENS, "compile": compiled}
     (tmp_path / "plan.json").write_text(json.dumps(plan))
     (tmp_path / "program.py").write_text(SCRIPT)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -138,8 +144,8 @@ def test_a_peft_that_takes_a_part_for_the_whole_is_refused(
 
 def test_what_needs_whole_weights_is_left_out_or_refused() -> None:
     plain = plain_execution(Execution(shard=True, batch_tokens=2048))
-    assert (plain.fuse, plain.compile, plain.graphs, plain.batch_tokens) == (False, False, False, 2048)
-    for name in ("fuse", "compile", "graphs"):
+    assert (plain.fuse, plain.graphs, plain.compile, plain.batch_tokens) == (False, False, None, 2048)
+    for name in ("fuse", "graphs"):
         with pytest.raises(TrainingError, match=f"{name}: a model parted by `shard`"):
             plain_execution(Execution(shard=True, **{name: True}))  # type: ignore[arg-type]
 

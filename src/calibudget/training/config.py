@@ -121,8 +121,8 @@ class Execution:
         compile: compile the model's layers; None does so on a GPU.
         graphs: replay captured CUDA graphs; None does so for small models, which launches would hold up.
         gradient_checkpointing: recompute activations in the backward pass, for small cards.
-        shard: part the frozen model among the processes, for models larger than one device; without `fuse`,
-            `compile` and `graphs`. None does so under `accelerate launch --use_fsdp`.
+        shard: part the frozen model among the processes, for models larger than one device; without `fuse` and
+            `graphs`. None does so under `accelerate launch --use_fsdp`.
         deterministic: same bits on every run of the same device, and on resuming; slower.
         checkpoint_every: optimizer steps between checkpoints; None writes one every ten minutes.
         report_to: trackers to report to beside `training.jsonl`.

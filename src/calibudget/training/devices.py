@@ -63,7 +63,7 @@ class Devices:
             self._state.wait_for_everyone()
 
 
-_NEEDS_WHOLE: Final = ("fuse", "compile", "graphs")
+_NEEDS_WHOLE: Final = ("fuse", "graphs")
 
 
 def plain_execution(execution: Execution) -> Execution:
@@ -71,7 +71,7 @@ def plain_execution(execution: Execution) -> Execution:
     for name in _NEEDS_WHOLE:
         if getattr(execution, name):
             raise TrainingError(f"{name}: a model parted by `shard` is trained without it; leave it out")
-    return replace(execution, fuse=False, compile=False, graphs=False)
+    return replace(execution, fuse=False, graphs=False)
 
 
 def shard_model(model: Any, devices: Devices) -> None:
