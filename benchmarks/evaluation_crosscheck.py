@@ -15,7 +15,7 @@ from typing import Any
 
 from calibudget.evaluation.aggregates import COMMON_TASKS
 from calibudget.evaluation.benchmarks import Benchmark, load_benchmark
-from calibudget.evaluation.likelihood import choice_items, choices_of, likeliest
+from calibudget.evaluation.generation import choice_items, choices_of, likeliest
 from calibudget.lm.loading import load_model
 from calibudget.scoring.batches import measure_all
 from calibudget.scoring.local import LocalScorer

@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "src"))
 
 from calibudget.evaluation.aggregates import TaskScore, aggregate
 from calibudget.evaluation.benchmarks import frozen_panel
-from calibudget.evaluation.predictions import OPEN, PREDICTIONS_NAME, read_predictions
+from calibudget.evaluation.results import OPEN, PREDICTIONS_NAME, read_predictions
 
 #: Random panels drawn, and the seed of their draws.
 DRAWS, SEED = 10_000, 0
@@ -39,9 +39,9 @@ def random_macros(whole: Mapping[str, TaskScore], panel: Mapping[str, TaskScore]
             )
             for task, total in whole.items()
         }
-        macro = aggregate(drawn)["ModernMacro"]
+        macro = aggregate(drawn)["ModernMacro"].score
         assert macro is not None
-        macros.append(macro.score)
+        macros.append(macro)
     return sorted(macros)
 
 
@@ -69,13 +69,13 @@ def main() -> None:
         )
     means, found_means = aggregate(whole), aggregate(panel)
     for name, one in found_means.items():
-        if one is not None and (mean := means[name]) is not None:
-            shown = f"{100 * one.score:.2f} | {100 * one.standard_error:.2f} | | | {100 * mean.score:.2f}"
+        if one.score is not None and one.standard_error is not None and (mean := means[name].score) is not None:
+            shown = f"{100 * one.score:.2f} | {100 * one.standard_error:.2f} | | | {100 * mean:.2f}"
             print(f"| **{name}** | | | {shown} | |")
-    if (macro := found_means["ModernMacro"]) is not None:
+    if (macro := found_means["ModernMacro"].score) is not None:
         others = random_macros(whole, panel)
         low, high = (100 * others[int(share * DRAWS)] for share in (0.025, 0.975))
-        below = sum(one <= macro.score for one in others) / DRAWS
+        below = sum(one <= macro for one in others) / DRAWS
         print(
             f"\nModernMacro of {DRAWS:,} random panels: 95% from {low:.2f}% to {high:.2f}%; {below:.3f} as low or lower"
         )

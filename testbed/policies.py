@@ -11,9 +11,8 @@ from typing import Final
 import numpy as np
 
 from calibudget.allocation.bootstrap import SmallCalibrationWarning
-from calibudget.allocation.plan import plan
+from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.allocation.policies import POLICIES
-from calibudget.allocation.request import AllocationRequest
 from calibudget.errors import RecipeError
 from calibudget.records import Exponents
 from testbed.bench import Bench, Probe

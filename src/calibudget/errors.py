@@ -18,6 +18,8 @@ CalibudgetError (4)
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -85,3 +87,12 @@ class InterruptedRunError(CalibudgetError):
     """The user or the system stopped the run; everything journalled is kept."""
 
     exit_code = 3
+
+
+@contextmanager
+def refuse_as(kind: type[CalibudgetError], place: str, *faults: type[Exception]) -> Iterator[None]:
+    """While the block runs, an error of one of these types is refused as another, its place before what it says."""
+    try:
+        yield
+    except faults as error:
+        raise kind(f"{place}: {error}") from error

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from calibudget.allocation.check import check_plan
-from calibudget.allocation.plan import plan
-from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics
 
 POOLS = {"a": 500, "b": 2_000, "c": 50, "d": 0}

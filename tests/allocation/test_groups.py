@@ -9,9 +9,8 @@ import pytest
 
 from calibudget.allocation.bounds import Group, Portion, parse_groups, spread_groups
 from calibudget.allocation.check import check_plan
-from calibudget.allocation.plan import plan
+from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.allocation.quotas import apportion
-from calibudget.allocation.request import AllocationRequest
 from calibudget.errors import AllocationError, InputTypeError
 
 POOLS = {"a": 1_000, "b": 2_000, "c": 500, "d": 3_000, "e": 100}

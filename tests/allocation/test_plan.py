@@ -10,10 +10,9 @@ from typing import Any
 import pytest
 
 from calibudget.allocation.check import check_plan
-from calibudget.allocation.plan import plan
+from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.allocation.policies import POLICIES, policy_named, pooled_quotas
 from calibudget.allocation.quotas import allocate, apportion
-from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.utility_factors import utilities
 from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
 from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics

@@ -16,10 +16,9 @@ from calibudget.allocation.arrays import apportion_arrays
 from calibudget.allocation.bootstrap import MOST_RESAMPLES, as_resamples
 from calibudget.allocation.bounds import Portion, _as_written, _read_amount, parse_amount, parse_groups
 from calibudget.allocation.exact.numbers import as_count, as_double, as_doubles, sum_of
-from calibudget.allocation.plan import plan
+from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.allocation.policies import policy_named
-from calibudget.allocation.quotas import allocate, apportion, integer_bounds, pose
-from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.quotas import allocate, apportion, pose
 from calibudget.allocation.source_labels import likely, listed, require_same_labels, sorted_labels
 from calibudget.allocation.stability import stability, what_if
 from calibudget.allocation.utility_factors import needs, power, products, utilities
@@ -176,8 +175,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
      ["cap of 'b' is 1", "3"]),
     (lambda: apportion({"a": 1}, 5, lower={"b": 1}), AllocationError, ["lower and utilities", "'a'", "'b'"]),
     (lambda: apportion({"a": 1}, 5, upper={"b": 1}), AllocationError, ["upper and utilities", "'a'", "'b'"]),
-    (lambda: integer_bounds(["a"], "5", None, None), InputTypeError, ["the budget", "'5' (str)"]),  # type: ignore[arg-type]
-    (lambda: integer_bounds(["a"], 5, {"b": 1}, None, of="pools"), AllocationError, ["lower and pools", "'a'"]),
+    (lambda: apportion({"a": 1}, "5"), InputTypeError, ["the budget", "'5' (str)"]),  # type: ignore[arg-type]
     (lambda: pose({"a": 2.5}, 1), InputTypeError, ["the pool size of 'a'", "2.5 (float)"]),  # type: ignore[dict-item]
     (lambda: pose({"a": 2}, 1, floors={"b": 1, 3: 1}), AllocationError, ["floors", "3, 'b'", "sources are 'a'"]),  # type: ignore[dict-item]
     (lambda: pose({"apples": 2}, 1, caps={"aples": 1}), AllocationError, ["caps", "'aples'", "mean 'apples'"]),

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from calibudget.allocation.plan import plan, quota_intervals
-from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.plan import AllocationRequest, plan, quota_intervals
 from calibudget.allocation.stability import pearson, stability, what_if
 from calibudget.allocation.utility_factors import doubled_ranks
 from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics

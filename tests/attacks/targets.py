@@ -77,8 +77,7 @@ def table_targets() -> list[Target]:
 
 def artefact_targets(folder: Path) -> list[Target]:
     """Recipes, protocols and what runs, evaluations and studies leave, of the runs in a folder."""
-    from calibudget.evaluation.predictions import read_predictions
-    from calibudget.evaluation.results import EVALUATION
+    from calibudget.evaluation.results import EVALUATION, read_predictions
     from calibudget.recipe.load import load_recipe
     from calibudget.selection.proxy import parse_proxy_lines
     from calibudget.sources.hygiene.artefact import HYGIENE

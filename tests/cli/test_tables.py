@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.allocation.plan import plan
-from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.allocation.stability import WhatIf
 from calibudget.cli.tables import print_grid, print_line, print_plan
 from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics

@@ -8,9 +8,9 @@ import pytest
 from calibudget.errors import DependencyError
 from calibudget.evaluation import judge
 from calibudget.evaluation.benchmarks import TASKS, Benchmark, shared_items, training_prompts
+from calibudget.evaluation.generation import choice_items, choices_of, chosen_again, likeliest
 from calibudget.evaluation.judge import Judge, judged_again, open_judge
-from calibudget.evaluation.likelihood import choice_items, choices_of, chosen_again, likeliest
-from calibudget.evaluation.predictions import Prediction
+from calibudget.evaluation.results import Prediction
 from calibudget.evaluation.sandbox import Sandbox
 from calibudget.records import Message, Record
 from calibudget.scoring.scorer import CalibrationItem, Measurement

@@ -10,9 +10,15 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.evaluation.aggregates import PANELS
-from calibudget.evaluation.predictions import Prediction, read_predictions, write_predictions
-from calibudget.evaluation.results import EVALUATION, Evaluation, task_result, unscored
+from calibudget.evaluation.aggregates import PANELS, aggregate
+from calibudget.evaluation.results import (
+    EVALUATION,
+    Evaluation,
+    Prediction,
+    read_predictions,
+    task_result,
+    write_predictions,
+)
 from calibudget.store.canonical import canonical_json
 
 ROWS = [
@@ -61,7 +67,7 @@ def evaluation() -> Evaluation:
     right = task_result([*row("right", 1), *row("wrong", 3)], evidence=evidence, shared=["x"])
     waiting = task_result(row("deferred", 2), evidence=evidence)
     bare = Evaluation(
-        model={"name": "m"}, tasks={}, panels=unscored({**PANELS, "Own": ("math", "mbpp")}),
+        model={"name": "m"}, tasks={}, panels=aggregate({}, {**PANELS, "Own": ("math", "mbpp")}),
         training_set={"file": "train.jsonl", "sha256": "1" * 64}, versions={"torch": "2"},
     )  # fmt: skip
     return bare.with_tasks({"math": right, "gsm8k": right, "humaneval": waiting, "mbpp": right})

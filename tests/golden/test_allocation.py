@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from calibudget.allocation.plan import plan
+from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.allocation.quotas import allocate, apportion
-from calibudget.allocation.request import AllocationRequest
 
 COMMONSENSE = {
     "boolq": 9_427,

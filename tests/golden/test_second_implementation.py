@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from calibudget.allocation.bootstrap import summarise
-from calibudget.allocation.plan import plan
-from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.records import Score
 from calibudget.store.artefacts import ALLOCATION, STATISTICS, statistics_sha256
 from calibudget.store.canonical import canonical_json

@@ -14,10 +14,9 @@ import pytest
 
 from calibudget.allocation.arrays import apportion_arrays
 from calibudget.allocation.check import check_plan
-from calibudget.allocation.plan import plan
+from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.allocation.policies import policy_named
 from calibudget.allocation.quotas import allocate, apportion
-from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.stability import stability, what_if
 from calibudget.allocation.utility_factors import needs, utilities
 from calibudget.errors import CalibudgetError

@@ -12,9 +12,9 @@ import pytest
 
 from calibudget.errors import ArtefactError, DataError, DependencyError, InputError
 from calibudget.evaluation import benchmarks, judge
+from calibudget.evaluation.aggregates import PanelResult
 from calibudget.evaluation.benchmarks import GROUPS, TASKS
-from calibudget.evaluation.predictions import read_predictions, write_predictions
-from calibudget.evaluation.results import EVALUATION, PanelResult, task_result
+from calibudget.evaluation.results import EVALUATION, read_predictions, task_result, write_predictions
 from calibudget.evaluation.sandbox import open_sandbox
 from calibudget.pipeline.checks.evaluation import check_evaluation
 from calibudget.pipeline.checks.findings import Findings

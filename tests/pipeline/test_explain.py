@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibudget.allocation.plan import plan
+from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.allocation.policies import POLICIES
-from calibudget.allocation.request import AllocationRequest
 from calibudget.errors import AllocationError, InputError
 from calibudget.pipeline.explain import Explanation, explain, read_evidence
 from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import ArtefactError, DataError, InputError, RecipeError
-from calibudget.evaluation.predictions import read_predictions
+from calibudget.evaluation.results import read_predictions
 from calibudget.keys import order_key
 from calibudget.pipeline.evaluate import EvaluationRequest, evaluate, rejudge
 from calibudget.pipeline.prepare import prepare

@@ -14,9 +14,8 @@ import pytest
 from scipy.optimize import LinearConstraint, milp
 
 from calibudget.allocation.check import check_plan
-from calibudget.allocation.plan import plan
+from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.allocation.policies import POLICIES
-from calibudget.allocation.request import AllocationRequest
 from calibudget.errors import AllocationError
 from calibudget.records import Bootstrap, SourceStatistics, Statistics
 

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from calibudget.allocation.bootstrap import summarise
-from calibudget.allocation.plan import plan
-from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.pipeline.allocate import compare_policies
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import Verification

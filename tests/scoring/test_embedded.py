@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from calibudget.allocation.bootstrap import summarise
-from calibudget.allocation.plan import plan
-from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.scoring.batches import measure_all
 from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.scorer import CalibrationItem, ScorerSettings, to_scores

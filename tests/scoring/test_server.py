@@ -17,8 +17,7 @@ from typing import Any
 import pytest
 
 from calibudget.allocation.bootstrap import summarise
-from calibudget.allocation.plan import plan
-from calibudget.allocation.request import AllocationRequest
+from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.errors import ScoringError
 from calibudget.lm.loading import load_model
 from calibudget.pipeline.run import run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 
 from calibudget.errors import ArtefactError
 from calibudget.store.parquet import write_table
-from calibudget.store.selector_scores import SelectorScores, read_selector, read_values, write_selector
+from calibudget.store.selector_scores import SelectorScores, Value, read_selector, read_values, write_selector
 
 PARTS = {
     "scores": SelectorScores(parameters={"order": "descending"}, scores={"piqa": {"b": 2.0, "a": -1.5}, "arc": {}}),
@@ -63,8 +64,9 @@ def test_values_are_read_from_any_column_order_and_type(tmp_path: Path) -> None:
     (tmp_path / "v.jsonl").write_text('{"score": 2, "record_id": "a", "source": "s", "why": null}\n\n')
     table = pa.table({"record_id": ["a"], "score": [7.5], "source": ["s"]})
     pq.write_table(table, tmp_path / "v.parquet")
-    assert list(read_values(tmp_path / "v.jsonl")) == [("v.jsonl:1", "s", "a", 2.0)]
-    assert list(read_values(tmp_path / "v.parquet")) == [("v.parquet, row 1", "s", "a", 7.5)]
+    value = Value(source="s", record_id="a", score=2.0)
+    assert list(read_values(tmp_path / "v.jsonl")) == [("v.jsonl:1", value)]
+    assert list(read_values(tmp_path / "v.parquet")) == [("v.parquet, row 1", replace(value, score=7.5))]
 
 
 def test_values_that_cant_be_read_are_refused_by_line(tmp_path: Path, subtests: pytest.Subtests) -> None:
@@ -84,7 +86,7 @@ def test_a_record_twice_and_other_faults_name_file_and_place(path: Path, tmp_pat
     given = tmp_path / "values.jsonl"
     row = '{"source": "a", "record_id": "%s", "score": 1}\n'
     given.write_text(row % 1 + row % 2)
-    assert [(value.place, value.record_id) for value in read_values(given)] == [
+    assert [(place, value.record_id) for place, value in read_values(given)] == [
         ("values.jsonl:1", "1"),
         ("values.jsonl:2", "2"),
     ]

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from calibudget.errors import StudyError
-from calibudget.evaluation.predictions import read_predictions
+from calibudget.evaluation.results import read_predictions
 from calibudget.store.splits import read_splits
 from calibudget.study.compare import comparison
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibudget.allocation.exact.budget_spread import ArraySpread, spread_arrays
-from calibudget.allocation.exact.doubles import TieKey, exact_sum, same_label
+from calibudget.allocation.exact.budget_spread import spread_arrays
+from calibudget.allocation.exact.doubles import ArraySpread, TieKey, exact_sum, same_label
 from calibudget.allocation.exact.integers import Floats, Integers, exact_shares
 from calibudget.allocation.exact.numbers import as_count, integer_weights
 from calibudget.allocation.source_labels import require_text
@@ -20,10 +20,6 @@ from calibudget.messages import shown
 
 # Integers up to this are doubles without loss.
 _EXACT_INTEGER = 2**53
-# What numpy calls integers, and those with floats; of up to so many bytes they are read as doubles.
-_INTEGERS = "iu"
-_NUMBERS = "iuf"
-_DOUBLE_BYTES = 8
 # Integers from this on don't fit the arrays of quotas.
 _BEYOND_ARRAYS = 2**63
 
@@ -126,7 +122,7 @@ def _bounds(values: ArrayLike, kind: str, size: int, name: _Names) -> Integers:
     array = _array(values, kind)
     if array.shape != (size,):
         raise InputTypeError(f"{kind} must have shape ({size},), not {array.shape}")
-    if array.dtype.kind not in _INTEGERS:
+    if array.dtype.kind not in "iu":
         raise InputTypeError(f"{kind} must be an array of integers, not of {array.dtype}")
     if size and int(array.min()) < 0:
         position = int(array.argmin())
@@ -141,7 +137,7 @@ def _doubles(values: NDArray[Any], name: _Names) -> Floats | None:
     """The utilities as doubles, None if that would round one."""
     if values.dtype.kind == "O":
         return None
-    if values.dtype.kind not in _NUMBERS or values.dtype.itemsize > _DOUBLE_BYTES:
+    if values.dtype.kind not in "iuf" or values.dtype.itemsize > 8:
         raise InputTypeError(
             f"utilities must be an array of floats up to 64 bits or of integers, not of {values.dtype}"
         )
@@ -149,7 +145,7 @@ def _doubles(values: NDArray[Any], name: _Names) -> Floats | None:
         if wrong.any():
             position = int(wrong.argmax())
             raise AllocationError(f"the utility of {name(position)} must {complaint}, but is {values[position]}")
-    if values.dtype.kind in _INTEGERS and len(values) and int(values.max()) > _EXACT_INTEGER:
+    if values.dtype.kind in "iu" and len(values) and int(values.max()) > _EXACT_INTEGER:
         return None
     return values.astype(np.float64, copy=False)
 

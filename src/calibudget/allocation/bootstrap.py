@@ -49,15 +49,10 @@ def bootstrap(
 ) -> Iterator[tuple[Floats, float]]:
     """Means of resamples of each source's calibration errors (shape (R,), float64), and sigma_k, in little memory.
 
-    The errors are sorted ascending and put on a grid so fine that the largest possible sum of a resample has 62
-    bits. Draw i of replicate r is ((raw >> 32) * C) >> 32 of the (r * C + i)-th 64-bit output of the source's own
-    stream. sigma_k is the standard deviation (ddof 0) of the means, correctly rounded from their exact variance.
-
-    Args:
-        errors: by label, which with the seed names the stream, z_i of shape (C,), finite, 1 <= C < 2**32; their order
-            doesn't matter.
-        resamples: R, from 1 to `MOST_RESAMPLES`.
-        seed: the bootstrap seed.
+    The errors of a label, which with the seed names its stream, have shape (C,), 1 <= C < 2**32, finite; they are
+    sorted ascending and put on a grid so fine that the largest possible sum of a resample has 62 bits. Draw i of
+    replicate r is ((raw >> 32) * C) >> 32 of the (r * C + i)-th 64-bit output of the source's own stream. sigma_k is
+    the standard deviation (ddof 0) of the means, correctly rounded from their exact variance.
 
     Source: paper 2.2, the 200 bootstrap means behind sigma_k.
     """
@@ -83,15 +78,9 @@ def as_resamples(value: object) -> int:
 
 
 def paired_means(rows: Floats, stream: np.random.Philox, resamples: int) -> Floats:
-    """Means of resamples that take the same records in every row, on a grid as in `bootstrap`.
+    """Means, shape (R, E), of resamples that take the same records in every row, on a grid as in `bootstrap`.
 
-    Args:
-        rows: one measurement a row of the same records in the same order, shape (E, C), finite, C >= 1.
-        stream: where the draws come from.
-        resamples: R.
-
-    Returns:
-        Shape (R, E), float64.
+    Rows (E, C) hold one measurement each of the same records in the same order, finite, C >= 1; `stream` is drawn from.
     """
     size = rows.shape[1]
     shifts = [_SUM_BITS - size.bit_length() - math.frexp(float(np.abs(row).max()))[1] for row in rows]
@@ -177,8 +166,7 @@ def summarise(
         keep_means: whether to keep the replicate means, which intervals are made from.
 
     Raises:
-        AllocationError: resamples out of range, other sources than the pool sizes', or errors that sum to more than a
-            double holds.
+        AllocationError: resamples out of range, other sources than the pool sizes', or errors that overflow a double.
         ScoringError: a source with fewer than 2 scores.
 
     Warns:

@@ -46,12 +46,9 @@ Amount: TypeAlias = int | Portion
 
 
 def parse_amount(value: object, name: str) -> Amount:
-    """Read a floor or a cap.
+    """Read a floor or a cap: an integer >= 0, a `Portion`, or a text such as "12.5% of pool".
 
-    Args:
-        value: an integer >= 0, a `Portion`, or a text such as "12.5% of pool". A bare fraction is refused, since
-            nobody can tell what it is a fraction of.
-        name: what the amount is, for the message.
+    A bare fraction is refused, since nobody can tell what it is a fraction of.
 
     Raises:
         InputTypeError: another type, a bare fraction among them.
@@ -148,9 +145,7 @@ class Group:
 def parse_groups(value: Mapping[str, object], labels: Sequence[str]) -> dict[str, Group]:
     """Read groups from their plain form, in which recipes and `allocation.json` hold them.
 
-    Args:
-        value: by name, a `Group` or a mapping with its fields, all optional.
-        labels: the sources; each must be in exactly one group.
+    `value` holds by name a `Group` or a mapping with its fields, all optional; each label is in exactly one group.
 
     Raises:
         AllocationError: a field that is unknown or of the wrong type, an unknown source, a source in no group or in
@@ -228,15 +223,9 @@ def spread_groups(
 ) -> Spread:
     """`spread` from the top down: whole units to the groups first, then within each.
 
-    A group's utility is the sum over its members with room; its bounds are its own, cut with its members' sums.
-
-    Args:
-        groups: resolved groups that hold each source once.
-        utilities: one a source, shape (K,).
-        labels: the sources in code-point order, shape (K,).
-        capacities: the most units a source, shape (K,).
-        budget: what is spent.
-        given: units that each source has beforehand and that its groups' floors and caps count too, shape (K,).
+    A group's utility is the sum over its members with room; its bounds are its own, cut with its members' sums. The
+    groups are resolved and hold each source once; `given` are units that each source has beforehand and that its
+    groups' floors and caps count too. Sequences have shape (K,), labels in code-point order.
 
     Raises:
         AllocationError: groups whose bounds can't be kept together, with the numbers.

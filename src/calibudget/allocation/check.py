@@ -19,17 +19,11 @@ _RELATIVE_TOLERANCE = 1e-14
 
 
 def check_plan(plan: AllocationPlan) -> list[str]:
-    """Every way in which a plan's numbers contradict each other or the rule; empty if none does.
+    """Every way in which a plan's numbers contradict each other or the rule, a sentence each; empty if none does.
 
     Checked: floor quotas, capacities, sums, factors and utilities, and that shares and quotas are the exact water
     level and its largest-remainder rounding for the recorded utilities. What can't be seen from the plan alone
     (that the need follows from the scores, say) is not.
-
-    Args:
-        plan: the plan to judge.
-
-    Returns:
-        One sentence a contradiction, naming the source and the numbers.
 
     Source: paper 2.3 (allocation guarantee), appendix (deterministic contract).
     """

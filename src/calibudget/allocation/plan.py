@@ -1,9 +1,13 @@
-"""A policy's allocation with everything that it was made from, and its intervals over bootstrap replicates."""
+"""What an allocation is asked for, and the plan that answers: a policy's quotas with everything they were made from.
+
+Intervals of the quotas come from the bootstrap replicates.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from calibudget.allocation.bounds import (
     Amount,
@@ -25,7 +29,6 @@ from calibudget.allocation.exact.numbers import (
 )
 from calibudget.allocation.policies import Policy, policy_named
 from calibudget.allocation.quotas import Problem, pose
-from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.source_labels import (
     listed,
     require_mapping,
@@ -33,9 +36,49 @@ from calibudget.allocation.source_labels import (
     require_text,
     sorted_labels,
 )
-from calibudget.allocation.utility_factors import EPSILON, Evidence, Worth
+from calibudget.allocation.utility_factors import EPSILON, Evidence, Signal, Worth
 from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
-from calibudget.records import AllocationPlan, Exponents, SourceAllocation, SourceStatistics, Statistics
+from calibudget.records import AllocationPlan, Exponents, SourceAllocation, SourceStatistics, Statistics, Unit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationRequest:
+    """One allocation to be made; `plan` answers it. What a policy doesn't read is ignored.
+
+    Attributes:
+        policy: a name of `POLICIES`.
+        pool_sizes: N_k, in the unit of the budget.
+        budget: B.
+        floor: f, a count or a portion of the budget or of each pool (see `parse_amount`); policies without a floor
+            ignore it and record 0.
+        floors: own floors of some sources, ignored with `floor`.
+        caps: most units of some sources.
+        groups: nested groups with own floors and caps, see `parse_groups`.
+        statistics: calibration statistics of the same sources.
+        statistics_sha256: digest of the statistics' file, kept as evidence.
+        weights: for `weights`: one nonnegative number a source; 0 gives a source no more than its floor.
+        pooled: for `pooled`: the quotas of the draw from all pools together; see `pooled_quotas`.
+        signal: for `val-error-floor`: the error rate, or the mean error z.
+        exponents: exponents of the utility's factors.
+        need_transform: form of the need; None is the paper's.
+        unit: what budget, floors, caps and pool sizes count.
+    """
+
+    policy: str
+    pool_sizes: Mapping[str, int]
+    budget: int
+    floor: Amount | str = 0
+    floors: Mapping[str, Amount | str] | None = None
+    caps: Mapping[str, Amount | str] | None = None
+    groups: Mapping[str, Any] | None = None
+    statistics: Statistics | None = None
+    statistics_sha256: str | None = None
+    weights: Mapping[str, float] | None = None
+    pooled: Mapping[str, int] | None = None
+    signal: Signal = "error_rate"
+    exponents: Exponents = field(default_factory=Exponents)
+    need_transform: str | None = None
+    unit: Unit = "examples"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,22 +92,12 @@ class Case:
     floors: dict[str, int] | None
     caps: dict[str, int] | None
 
-    @property
-    def replicable(self) -> bool:
-        """Whether the statistics keep bootstrap means."""
-        rows = self.evidence.statistics
-        return bool(rows) and all(row.bootstrap_means is not None and len(row.bootstrap_means) for row in rows)
-
-    def solve(self, worth: Worth) -> Spread:
-        """Quotas and shares above the floor quotas."""
-        return self.problem.solve(worth.utilities)
-
     def replicates(self) -> list[list[int]]:
         """Whole quotas under each replicate's means, shape (R, K)."""
         floors = self.problem.floor_quotas
         columns = _replicate_means(self.evidence.labels, self.evidence.statistics)
         worths = (self.rule.rule(replace(self.evidence, mean_errors=means)) for means in zip(*columns, strict=True))
-        extras = (self.solve(worth).quotas for worth in worths)
+        extras = (self.problem.solve(worth.utilities).quotas for worth in worths)
         return [[least + more for least, more in zip(floors, extra, strict=True)] for extra in extras]
 
 
@@ -91,7 +124,12 @@ def pose_case(request: AllocationRequest) -> Case:
     if not rule.has_floor:
         request = replace(request, floor=0, floors=None)
     floor, floors = _resolved_floors(request.floor, request.floors, pools, budget)
-    caps = _resolved_caps(request.caps, pools, budget)
+    caps = None
+    if request.caps is not None:
+        amounts = {
+            label: parse_amount(request.caps[label], f"the cap of {label!r}") for label in sorted_labels(request.caps)
+        }
+        caps = {label: most_units(one, budget=budget, pool=pools.get(label, 0)) for label, one in amounts.items()}
     weights = _weights(request.weights) if request.weights is not None and rule.wants == "weights" else {}
     excluded = [label for label, weight in weights.items() if not weight]
     problem = pose(pools, budget, floor, floors=floors, caps=caps, excluded=excluded)
@@ -121,15 +159,6 @@ def _resolved_floors(
     resolved = {label: least_units(own[label], budget=budget, pool=pools.get(label, 0)) for label in sorted(own)}
     none = floors is None and not resolved
     return least_units(common, budget=budget, pool=0), None if none else resolved
-
-
-def _resolved_caps(
-    caps: Mapping[str, Amount | str] | None, pools: Mapping[str, int], budget: int
-) -> dict[str, int] | None:
-    if caps is None:
-        return None
-    amounts = {label: parse_amount(caps[label], f"the cap of {label!r}") for label in sorted_labels(caps)}
-    return {label: most_units(amount, budget=budget, pool=pools.get(label, 0)) for label, amount in amounts.items()}
 
 
 def _require_input(request: AllocationRequest, rule: Policy, labels: list[str]) -> None:
@@ -218,8 +247,10 @@ def plan(request: AllocationRequest, *, intervals: bool = True) -> AllocationPla
         raise AllocationError(f"the unit is {request.unit!r}, but a budget counts examples or tokens")
     case = pose_case(request)
     worth = case.rule.rule(case.evidence)
-    extra = case.solve(worth)
-    bands = quota_intervals(case.replicates()) if intervals and worth.from_means and case.replicable else None
+    extra = case.problem.solve(worth.utilities)
+    read = case.evidence.statistics
+    has_means = bool(read) and all(row.bootstrap_means is not None and len(row.bootstrap_means) for row in read)
+    bands = quota_intervals(case.replicates()) if intervals and worth.from_means and has_means else None
     return AllocationPlan(
         policy=request.policy,
         unit=request.unit,
@@ -262,13 +293,9 @@ def _rows(
 
 
 def quota_intervals(quotas: Sequence[Sequence[int]]) -> list[tuple[int, int]]:
-    """The 95% interval of each source's quota: inverted-CDF quantiles at 2.5% and 97.5%.
+    """[lo, hi] of each source's quota, shape (K, 2): inverted-CDF quantiles at 2.5% and 97.5% of quotas (R, K), R >= 1.
 
-    Args:
-        quotas: one row a replicate, shape (R, K), R >= 1.
-
-    Returns:
-        [lo, hi] of each source, shape (K, 2); both are quotas that some replicate gave.
+    Both are quotas that some replicate gave.
     """
     # the smallest values whose share of values at or below them reaches the quantile
     low, high = (-(-per_mille * len(quotas) // 1000) - 1 for per_mille in (25, 975))

@@ -115,12 +115,7 @@ def policy_named(name: str) -> Policy:
 def pooled_quotas(keys: Mapping[str, Sequence[bytes]], budget: int) -> dict[str, int]:
     """Quotas of a draw from all candidates together: the first B under the keyed order, counted by source.
 
-    Args:
-        keys: each source's candidate keys (32 bytes each) under the "selection" role, in any order.
-        budget: B, at most the number of candidates.
-
-    Returns:
-        Quotas by label in code-point order.
+    `keys` are each source's candidate keys (32 bytes each) under the "selection" role, in any order.
 
     Raises:
         AllocationError: a budget above the number of candidates.

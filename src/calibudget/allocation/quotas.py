@@ -58,38 +58,24 @@ def apportion(
     """
     labels = sorted_labels(utilities)
     budget = as_count(budget, "the budget")
-    low, high = integer_bounds(labels, budget, lower, upper)
+    low, high = _integer_bounds(labels, budget, lower, upper)
     result = spread(in_order(labels, utilities), labels, low, high, budget)
     return Allocation.of(budget, labels, result.quotas, result.shares, low)
 
 
-def integer_bounds(
-    labels: list[str],
-    budget: int,
-    lower: Mapping[str, Real] | None,
-    upper: Mapping[str, Real] | None,
-    *,
-    of: str = "utilities",
+def _integer_bounds(
+    labels: list[str], budget: int, lower: Mapping[str, Real] | None, upper: Mapping[str, Real] | None
 ) -> tuple[list[int], list[int]]:
-    """Bounds in whole units in the order of the labels, between whose sums the budget lies.
-
-    Args:
-        labels: the sources.
-        budget: units to spend.
-        lower: least units a source, default 0; real bounds are rounded up.
-        upper: most units a source, default no bound; real bounds are rounded down.
-        of: what names the sources, for the message.
-    """
-    budget = as_count(budget, "the budget")
+    """Bounds in whole units in the order of the labels, between whose sums the budget lies."""
     low, high = [0] * len(labels), [budget] * len(labels)
     if labels and lower is None and upper is None:
         return low, high
     if lower is not None:
-        require_same_labels(labels, lower, "lower", of)
+        require_same_labels(labels, lower, "lower", "utilities")
         low = as_counts(in_order(labels, lower), "the lower bound", labels, lowest_count)
         high = [max(budget, *low)] * len(low) if low else []
     if upper is not None:
-        require_same_labels(labels, upper, "upper", of)
+        require_same_labels(labels, upper, "upper", "utilities")
         high = as_counts(in_order(labels, upper), "the upper bound", labels, highest_count)
     _require_feasible(labels, low, high, budget)
     return low, high
@@ -137,11 +123,7 @@ class Problem:
         return self.budget - sum(self.floor_quotas)
 
     def solve(self, utilities: Sequence[object]) -> Spread:
-        """Quotas and exact shares above the floor quotas: the paper's rule.
-
-        Args:
-            utilities: one a source, shape (K,).
-        """
+        """Quotas and exact shares above the floor quotas, of utilities of shape (K,): the paper's rule."""
         rooms, budget = self.residual_capacities, self.residual_budget
         if self.groups:
             return spread_groups(self.groups, utilities, self.labels, rooms, budget, self.floor_quotas)
@@ -157,15 +139,9 @@ def pose(
     caps: Mapping[str, int] | None = None,
     excluded: Sequence[str] = (),
 ) -> Problem:
-    """Check counts and constraints and put them in order.
+    """Check counts and constraints and put them in order; arguments as of `allocate`.
 
-    Args:
-        pool_sizes: N_k, candidates a source.
-        budget: B.
-        floor: f, for every source without one of its own.
-        floors: own floors of some sources; they count up to the pool size, as the common floor does.
-        caps: most units of some sources; a cap above the pool changes nothing.
-        excluded: sources that get no more than their floor quota.
+    `excluded` sources get no more than their floor quota.
 
     Raises:
         InputTypeError: a count that isn't an integer, a label that isn't a text.

@@ -16,9 +16,8 @@ from typing import TypeVar
 
 from calibudget.allocation.bounds import Amount
 from calibudget.allocation.exact.numbers import count_within_doubles
-from calibudget.allocation.plan import plan
+from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.allocation.policies import policy_named
-from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.source_labels import require_same_labels, sorted_labels
 from calibudget.allocation.utility_factors import doubled_ranks
 from calibudget.errors import AllocationError, InputTypeError

@@ -29,9 +29,8 @@ _CONTEXT: Final = Context(prec=50)
 def needs(mean_errors: Sequence[float], transform: str | None = None) -> list[float]:
     """n_k, how much the model still needs each source, with mean 1.
 
-    Args:
-        mean_errors: m_k, shape (K,), finite, nats plus 0 to 1; values below `EPSILON` count as `EPSILON`.
-        transform: None for the paper's max(m_k, epsilon); or a name of `NEED_TRANSFORMS` applied to it first.
+    m_k are finite, nats plus 0 to 1, shape (K,); values below `EPSILON` count as `EPSILON`. Without a transform, a name
+    of `NEED_TRANSFORMS`, it is the paper's max(m_k, epsilon).
 
     Raises:
         InputTypeError, AllocationError: an unknown transform, or errors that aren't finite numbers.
@@ -148,10 +147,7 @@ def utilities(
 def products(labels: Sequence[str], factors: Sequence[Sequence[float]], exponents: Mapping[str, float]) -> list[float]:
     """The product over factors of factor^exponent, left to right, a source at a time.
 
-    Args:
-        labels: the sources, shape (K,).
-        factors: each of shape (K,), all above 0.
-        exponents: one a factor, in their order, by the names that messages call them.
+    Each factor has shape (K,), all above 0; exponents stand in the factors' order, by what messages call them.
 
     Raises:
         AllocationError: a power or a product that leaves the range in which doubles keep all their digits.

@@ -263,7 +263,7 @@ def stability(
     as_json: Json = False,
 ) -> None:
     """Show how far quotas move between independently drawn calibration splits."""
-    from calibudget.allocation.request import AllocationRequest
+    from calibudget.allocation.plan import AllocationRequest
     from calibudget.cli.tables import print_audit, print_json
     from calibudget.pipeline.whatif import audit, read_measured
     from calibudget.records import Exponents

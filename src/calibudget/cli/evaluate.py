@@ -101,7 +101,7 @@ def evaluate(
 
 def _notes(evaluation: Evaluation, output: Path) -> Iterator[str]:
     """What the table's scores are scores of, and where they are kept."""
-    from calibudget.evaluation.likelihood import SUFFIX
+    from calibudget.evaluation.generation import SUFFIX
     from calibudget.pipeline.evaluated_models import FAKE
 
     if evaluation.model == FAKE:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from calibudget.errors import InputError
+from calibudget.values import Number
 
 #: Panel name to the tasks or panels that it is the mean of.
 Panels = Mapping[str, tuple[str, ...]]
@@ -76,20 +77,24 @@ class TaskScore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PanelScore:
-    """One aggregate: the unweighted mean of its parts, 0 to 1, and the standard error of that mean."""
+class PanelResult:
+    """What a panel is the unweighted mean of, with that mean, 0 to 1, and its standard error.
 
-    score: float
-    standard_error: float
+    Both are None where one of its tasks has no score: a panel is never a mean of fewer tasks.
+    """
+
+    of: tuple[str, ...]
+    score: Number | None
+    standard_error: Number | None
 
 
-def aggregate(scores: Mapping[str, TaskScore], panels: Panels = PANELS) -> dict[str, PanelScore | None]:
-    """Every panel of which all tasks were scored; None for the others, never a mean of fewer tasks.
+def aggregate(scores: Mapping[str, TaskScore], panels: Panels = PANELS) -> dict[str, PanelResult]:
+    """Every panel over the tasks that were scored.
 
     Raises:
         InputError: a panel without parts, with a part twice, or that is a part of itself.
     """
-    return {name: _panel(task_weights(name, panels), scores) for name in panels}
+    return {name: _panel(parts, task_weights(name, panels), scores) for name, parts in panels.items()}
 
 
 def task_weights(panel: str, panels: Panels = PANELS) -> dict[str, Fraction]:
@@ -111,11 +116,11 @@ def _weights(panel: str, panels: Panels, above: tuple[str, ...]) -> dict[str, Fr
     return weights
 
 
-def _panel(weights: Mapping[str, Fraction], scores: Mapping[str, TaskScore]) -> PanelScore | None:
+def _panel(parts: tuple[str, ...], weights: Mapping[str, Fraction], scores: Mapping[str, TaskScore]) -> PanelResult:
     if not scores.keys() >= weights.keys():
-        return None
+        return PanelResult(of=parts, score=None, standard_error=None)
     mean = sum(
         (weight * Fraction(scores[task].right, scores[task].items) for task, weight in weights.items()), Fraction(0)
     )
     variance = math.fsum(float(weight) ** 2 * scores[task].standard_error ** 2 for task, weight in weights.items())
-    return PanelScore(score=float(mean), standard_error=math.sqrt(variance))
+    return PanelResult(of=parts, score=float(mean), standard_error=math.sqrt(variance))

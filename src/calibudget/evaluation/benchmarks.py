@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Literal, cast
 
-from calibudget.errors import DataError, InputError
+from calibudget.errors import DataError, InputError, refuse_as
 from calibudget.evaluation.aggregates import CODE_TASKS, COMMON_TASKS, MATH_TASKS, MODERN_TASKS
 from calibudget.evaluation.panel_prompts import RENDERINGS, Item
 from calibudget.keys import order_key
@@ -29,7 +29,8 @@ from calibudget.sources.inputs import RowDigest, hub_name, hub_rows
 from calibudget.sources.json_files import Fields
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.whole_source import read_source
-from calibudget.store.canonical import canonical_json, loads_object, sha256_hex
+from calibudget.store.artefacts import ids_sha256
+from calibudget.store.canonical import loads_object
 from calibudget.store.checksums import source_file
 from calibudget.tasks.answers import AnswerSpec
 from calibudget.tasks.presets import PRESETS
@@ -85,7 +86,7 @@ class Benchmark:
     @property
     def items_sha256(self) -> str:
         """Digest of the ids asked, in code-point order."""
-        return ids_sha256(item.record.record_id for item in self.items)
+        return ids_sha256(sorted(item.record.record_id for item in self.items))
 
     @property
     def own_answer(self) -> AnswerSpec | None:
@@ -113,11 +114,6 @@ class Benchmark:
                 f"the first {missing[0]!r}"
             )
         return replace(self, items=tuple(by_id[one] for one in wanted))
-
-
-def ids_sha256(ids: Iterable[str]) -> str:
-    """Digest of item ids, in code-point order."""
-    return sha256_hex(canonical_json(sorted(ids)))
 
 
 def _commonsense(name: str, hub: str, subset: str | None, split: str) -> Task:
@@ -206,10 +202,8 @@ def _check_own_name(name: str, *, has_file: bool) -> None:
     if not has_file:
         known = ", ".join([*TASKS, *GROUPS, HELD_OUT])
         raise InputError(f"task {name!r} is unknown; choose of {known}, or say name=file for a task of your own")
-    try:
+    with refuse_as(InputError, f"task {name!r}: can't be the name of a task", ValueError):
         check_labels([name])
-    except ValueError as error:
-        raise InputError(f"task {name!r}: can't be the name of a task: {error}") from error
     if name.startswith(HELD_OUT):
         raise InputError(f"task {name!r}: names that begin with {HELD_OUT!r} are those of a run's own evaluation split")
 
@@ -230,12 +224,9 @@ def check_likelihood(names: Iterable[str]) -> None:
 
 
 def load_benchmark(name: str, data_dir: Path | None, *, path: str | None = None) -> Benchmark:
-    """Read one task's records.
+    """Read the records of a task of `TASKS`, from files below `data_dir`; without one from the hub or its cache.
 
-    Args:
-        name: a name of `TASKS`.
-        data_dir: where files lie; None reads from the hub (or its cache).
-        path: a file or glob to read instead of the task's own, in original fields or the instruction format.
+    A path or glob is read instead of the task's own file, in original fields or the instruction format.
 
     Raises:
         DataError: a file is missing or can't be read, or a record can't be used (a label out of range, no gold);

@@ -10,8 +10,9 @@ import warnings
 from collections.abc import Mapping
 from typing import Final
 
-from calibudget.errors import DataError
+from calibudget.errors import DataError, refuse_as
 from calibudget.evaluation.sandbox import CodeCase
+from calibudget.tasks.presets import text_of, texts_of
 
 #: Where a base model that only continues a function has begun something else.
 _NEXT_THING: Final = re.compile(r"\n(?=class\b|def\b|async def\b|@|#|if\b|print\b|assert\b|```)")
@@ -25,12 +26,12 @@ def humaneval_case(fields: Mapping[str, object], text: str) -> CodeCase:
     own imports and helper functions also stand beside the tests, so that a program can't replace the helpers
     that judge it.
     """
-    prompt, entry = _text(fields, "prompt"), _text(fields, "entry_point")
+    prompt, entry = text_of(fields, "prompt"), text_of(fields, "entry_point")
     answer = extract_code(text, entry)
     stub = prompt + "\n    pass\n"
     is_whole = re.search(rf"^(?:async\s+)?def\s+{re.escape(entry)}\b", answer, re.MULTILINE) is not None
     program = f"{stub}\n{answer}" if is_whole else prompt + continuation(answer)
-    tests = f"{_text(fields, 'test')}\n\ncheck({entry})\n"
+    tests = f"{text_of(fields, 'test')}\n\ncheck({entry})\n"
     return CodeCase(program=program, tests=tests, names=(entry,), prelude=stub)
 
 
@@ -40,11 +41,11 @@ def mbpp_case(fields: Mapping[str, object], text: str) -> CodeCase:
     Raises:
         DataError: a field is missing or of the wrong type, or no Python; it is named.
     """
-    setup = _text(fields, "test_setup_code") if fields.get("test_setup_code") is not None else ""
-    if not setup and fields.get("test_imports") is not None:
-        setup = "\n".join(_texts(fields, "test_imports"))
-    tests = "\n".join([setup, *_texts(fields, "test_list")])
-    reference = _text(fields, "code")
+    setup = text_of(fields, "test_setup_code") if fields.get("test_setup_code") not in (None, "") else ""
+    if not setup and fields.get("test_imports") not in (None, []):
+        setup = "\n".join(texts_of(fields, "test_imports"))
+    tests = "\n".join([setup, *texts_of(fields, "test_list")])
+    reference = text_of(fields, "code")
     names = tested_names(reference, tests)
     free = _free_names(tests) - set(names)
     prelude = "\n".join(f"import {name}" for name in sorted(free & sys.stdlib_module_names))
@@ -93,12 +94,9 @@ def _mentions(code: str, name: str) -> bool:
 
 def _tree(code: str) -> ast.Module:
     """The syntax tree of a data set's own code, whose odd escapes are its own business."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return ast.parse(code)
-    except SyntaxError as error:
-        raise DataError(f"a code task's own code is no Python: {error}") from error
+    with refuse_as(DataError, "a code task's own code is no Python", SyntaxError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return ast.parse(code)
 
 
 def _free_names(code: str) -> set[str]:
@@ -106,21 +104,3 @@ def _free_names(code: str) -> set[str]:
     nodes = [node for node in ast.walk(_tree(code)) if isinstance(node, ast.Name)]
     bound = {node.id for node in nodes if isinstance(node.ctx, ast.Store)}
     return {node.id for node in nodes if isinstance(node.ctx, ast.Load)} - bound
-
-
-def _text(fields: Mapping[str, object], name: str) -> str:
-    value = fields.get(name)
-    if not isinstance(value, str):
-        raise DataError(f"the field {name!r} of a code task must hold text, not {_shown(fields, name)}")
-    return value
-
-
-def _texts(fields: Mapping[str, object], name: str) -> list[str]:
-    value = fields.get(name)
-    if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
-        raise DataError(f"the field {name!r} of a code task must hold a list of texts, not {_shown(fields, name)}")
-    return value
-
-
-def _shown(fields: Mapping[str, object], name: str) -> str:
-    return f"{fields[name]!r:.80}" if name in fields else "be missing"

@@ -12,7 +12,7 @@ from calibudget.evaluation.benchmarks import Benchmark
 from calibudget.evaluation.code_tasks import humaneval_case, mbpp_case
 from calibudget.evaluation.instructions import CHECKER_VERSION, check_instructions, detect_language
 from calibudget.evaluation.panel_prompts import answer_of_gold
-from calibudget.evaluation.predictions import ItemVerdict, Prediction
+from calibudget.evaluation.results import ItemVerdict, Prediction
 from calibudget.evaluation.sandbox import Sandbox, open_sandbox
 from calibudget.scoring.scorer import CalibrationItem
 from calibudget.tasks.answers import PARSER_VERSION, AnswerSpec, answers_equal, equal_at_sight, parse_answer

@@ -1,4 +1,8 @@
-"""`evaluation.json`: per-task scores and their panels, with everything that they were measured with."""
+"""What an evaluation found: `predictions.parquet`, item by item, and `evaluation.json`, summed up.
+
+The first holds what the model wrote on each item, what was read from it, and the verdict; the second per-task scores
+and their panels, with everything that they were measured with.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +10,103 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, Literal, get_args
+
+import pyarrow as pa
 
 from calibudget.allocation.exact.numbers import mean_of
-from calibudget.errors import InputError
-from calibudget.evaluation.aggregates import Panels, TaskScore, aggregate
+from calibudget.errors import ArtefactError, InputError
+from calibudget.evaluation.aggregates import PanelResult, TaskScore, aggregate
 from calibudget.evaluation.benchmarks import Benchmark
-from calibudget.evaluation.predictions import OPEN, Prediction, answer_nll
 from calibudget.records import SourceFile
 from calibudget.store.json_records import Artefact
+from calibudget.store.parquet import read_table, write_table
 from calibudget.values import ByLabel, ByName, Count, Digest, Number
+
+PREDICTIONS_NAME: Final = "predictions.parquet"
+_SCHEMA: Final = "calibudget.predictions/1"
+#: What no float32 logits give, so that sums of NLLs can't overflow.
+_MOST_NLL: Final = 1e100
+
+#: How an item was judged. Only "right" is right; "deferred" waits for a machine with a sandbox, and "unchecked" is what
+#: has no answer that could be judged.
+ItemVerdict = Literal["right", "wrong", "unparsable", "timeout", "deferred", "unchecked"]
+
+_COLUMNS: Final = pa.schema(
+    [
+        pa.field("task", pa.string(), nullable=False),
+        pa.field("item_id", pa.string(), nullable=False),
+        pa.field("text", pa.string(), nullable=False),
+        pa.field("prediction", pa.string()),
+        pa.field("gold", pa.string()),
+        pa.field("verdict", pa.string(), nullable=False),
+        pa.field("reason", pa.string(), nullable=False),
+        pa.field("nll", pa.float64()),
+        pa.field("response_tokens", pa.int64()),
+    ]
+)
+
+
+#: Verdicts that leave open what a task's score is.
+OPEN: Final = frozenset({"deferred", "unchecked"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """One item's outcome.
+
+    Attributes:
+        text: the model's text as it stands, cut only where nothing after it could change the parsed answer.
+        prediction: the parsed answer, None where nothing could be parsed or the task has its own checker.
+        gold: the gold answer, None where the task has its own checker.
+        reason: why, where the verdict alone doesn't say; else empty.
+        nll: mean NLL of the reference response, nats a token; None where the data set has none.
+        response_tokens: tokens that the NLL is over, None where there is none.
+    """
+
+    task: str
+    item_id: str
+    text: str
+    prediction: str | None
+    gold: str | None
+    verdict: ItemVerdict
+    reason: str = ""
+    nll: float | None = None
+    response_tokens: int | None = None
+
+
+def answer_nll(one: Prediction) -> float | None:
+    """NLL of the whole reference response, nats; None where there is none, or nobody knows how long it is."""
+    return None if one.nll is None or not one.response_tokens else one.nll * one.response_tokens
+
+
+def write_predictions(path: Path, predictions: Iterable[Prediction]) -> None:
+    """Write `predictions.parquet`, atomically, ordered by task and item id; same predictions, same bytes."""
+    ordered = sorted(predictions, key=lambda one: (one.task, one.item_id))
+    columns = {name: [getattr(one, name) for one in ordered] for name in _COLUMNS.names}
+    write_table(path, pa.table(columns, schema=_COLUMNS), {"schema": _SCHEMA}, dictionary=["task", "verdict"])
+
+
+def read_predictions(path: Path) -> tuple[Prediction, ...]:
+    """Read `predictions.parquet`.
+
+    Raises:
+        ArtefactError: the file is missing or damaged, or a row isn't what it should be; it is named.
+    """
+    table, metadata = read_table(path, _COLUMNS)
+    if metadata.get("schema") != _SCHEMA:
+        raise ArtefactError(f"{path.name}: schema: expected {_SCHEMA!r}, found {metadata.get('schema')!r}")
+    rows: list[dict[str, Any]] = table.to_pylist()
+    for number, row in enumerate(rows, start=1):
+        if row["verdict"] not in get_args(ItemVerdict):
+            raise ArtefactError(f"{path.name}, row {number}: verdict: {row['verdict']!r} is none")
+        if row["nll"] is not None and not math.fabs(row["nll"]) <= _MOST_NLL:
+            raise ArtefactError(f"{path.name}, row {number}: nll: {row['nll']!r} is no NLL of a token")
+    if len({(row["task"], row["item_id"]) for row in rows}) != len(rows):
+        raise ArtefactError(f"{path.name}: an item stands there twice")
+    return tuple(Prediction(**row) for row in rows)
+
 
 EVALUATION_NAME: Final = "evaluation.json"
 
@@ -71,15 +162,6 @@ _EVIDENCE: Final = ("subset", "items_sha256", "left_out", "files", "checker", "s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PanelResult:
-    """What a panel is the mean of, with the mean and its standard error; None where one of its tasks has no score."""
-
-    of: tuple[str, ...]
-    score: Number | None
-    standard_error: Number | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
     """A model's (or adapter's) outcome on all tasks asked, field by field as `evaluation.json` has it.
 
@@ -102,14 +184,7 @@ class Evaluation:
     def with_tasks(self, tasks: Mapping[str, TaskResult]) -> Evaluation:
         """The same of other tasks, and the panels over these."""
         scores = {n: TaskScore(items=one.items, right=one.right) for n, one in tasks.items() if one.right is not None}
-        found = aggregate(scores, {name: one.of for name, one in self.panels.items()})
-        panels = {
-            name: replace(one, score=None, standard_error=None)
-            if (mean := found[name]) is None
-            else replace(one, score=mean.score, standard_error=mean.standard_error)
-            for name, one in self.panels.items()
-        }
-        return replace(self, tasks=tasks, panels=panels)
+        return replace(self, tasks=tasks, panels=aggregate(scores, {name: one.of for name, one in self.panels.items()}))
 
     def to_json(self) -> dict[str, Any]:
         """The object of `evaluation.json`."""
@@ -139,11 +214,6 @@ def _score(verdicts: Mapping[str, int], right: int | None) -> dict[str, Any]:
 
 
 EVALUATION: Final = Artefact("calibudget.evaluation/1", Evaluation, check=_fault)
-
-
-def unscored(panels: Panels) -> dict[str, PanelResult]:
-    """Panels before any task has a score."""
-    return {name: PanelResult(of=parts, score=None, standard_error=None) for name, parts in panels.items()}
 
 
 def task_evidence(

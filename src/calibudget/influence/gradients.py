@@ -83,12 +83,8 @@ class Capture:
     def record(self, starts: tuple[int, int], x: Tensor, inner: Tensor, upstream: Tensor, gradient: Tensor) -> None:
         """Form and hand on the gradients of one layer's A and B, whose first entries have the positions `starts`.
 
-        Args:
-            starts: positions of A's and B's first entries.
-            x: the layer's input, shape (..., tokens, in).
-            inner: scaled product of the input with A, shape (..., tokens, r).
-            upstream: gradient of the input's product with A, shape (..., tokens, r).
-            gradient: gradient of the layer's output, shape (..., tokens, out).
+        The layer's input is x (..., tokens, in), `inner` its scaled product with A (..., tokens, r); `upstream` is the
+        gradient of the input's product with A, and `gradient` that of the layer's output (..., tokens, out).
         """
         if self.segments is None or self.sink is None:
             return

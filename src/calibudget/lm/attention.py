@@ -14,7 +14,6 @@ import inspect
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from itertools import accumulate
@@ -55,7 +54,7 @@ def onto(values: Tensor, device: torch.device) -> Tensor:
     return values.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else values.to(device)
 
 
-class Spans:
+class Spans(NamedTuple):
     """Where sequences lie in one row of tokens.
 
     Attributes:
@@ -63,24 +62,21 @@ class Spans:
         longest: most tokens of one sequence.
     """
 
-    __slots__ = ("ends", "longest")
+    ends: Tensor
+    longest: int
 
-    def __init__(self, lengths: list[int], device: torch.device) -> None:
-        ends = [0, *accumulate(lengths)]
-        self.ends = onto(torch.tensor(ends, dtype=torch.int32), device)
-        self.longest = max(lengths)
+    @classmethod
+    def of(cls, lengths: list[int], device: torch.device) -> Spans:
+        """Sequences of these lengths, end to end."""
+        return cls(onto(torch.tensor([0, *accumulate(lengths)], dtype=torch.int32), device), max(lengths))
 
     def starting_at(self, rows: Tensor) -> Spans:
         """The given sequences, shape (S',), int64, where they lie; only their beginnings still mean something."""
-        found = copy(self)
-        found.ends = torch.cat([self.ends[rows], self.ends[-1:]])
-        return found
+        return self._replace(ends=torch.cat([self.ends[rows], self.ends[-1:]]))
 
     def on(self, device: torch.device) -> Spans:
         """The same on another device."""
-        found = copy(self)
-        found.ends = self.ends.to(device)
-        return found
+        return self._replace(ends=self.ends.to(device))
 
 
 def varlen_attention(
@@ -96,18 +92,10 @@ def varlen_attention(
 ) -> Tensor:
     """Causal attention inside each sequence, aligned at its end where it has more keys than queries.
 
-    Args:
-        query: shape (T, H, D).
-        key: shape (K, G, D).
-        value: shape (K, G, D).
-        starts: where queries and where keys start, and the end of the last, each of shape (S + 1,), int32.
-        longest: most queries and most keys of one sequence.
-        scale: factor of the scores; None is the head size to the power -1/2.
-        window: tokens that a token sees, itself included; None for all.
-        used: how many keys of each sequence count, the rest being room for more, shape (S,), int32; None for all.
-
-    Returns:
-        The output, shape (T, H, D).
+    Of queries (T, H, D) and keys and values (K, G, D) the output has shape (T, H, D). `starts` are where queries and
+    where keys start, and the end of the last, each of shape (S + 1,), int32; `longest` the most queries and the most
+    keys of one sequence. The scale is None for the head size to the power -1/2, the window (tokens that a token sees,
+    itself included) for all. `used` keys of each sequence count, the rest being room for more, shape (S,), int32.
     """
     if used is not None:
         # varlen_attn itself takes `seqused_k` from torch 2.12 on; this is the operator under it
@@ -307,12 +295,12 @@ class Packed:
     @cached_property
     def spans(self) -> tuple[Spans, Spans, Tensor | None]:
         """Where queries and keys lie for the kernel, and the tokens whose keys they are (None: just as they lie)."""
-        queries = Spans([len(part.ids) for part in self.parts], self.device)
+        queries = Spans.of([len(part.ids) for part in self.parts], self.device)
         if all(part.parent is None for part in self.parts):
             return queries, queries, None
         tokens = [self.tokens(number) for number in range(len(self.parts))]
         gather = onto(torch.tensor([i for part in tokens for i in part]), self.device)
-        return queries, Spans([len(part) for part in tokens], self.device), gather
+        return queries, Spans.of([len(part) for part in tokens], self.device), gather
 
     def tokens(self, number: int) -> list[int]:
         """Where the tokens lie in the row that a part continues and its own, in their order."""

@@ -59,6 +59,7 @@ class ChatTemplate:
         end_id: the token that ends an assistant's turn: the first special token after its words, or EOS where the
             template writes none.
         special: matches the text of any special token.
+        knows_tools: whether the template says anything of tools.
 
     Raises:
         ScoringError: the template doesn't take a question and its answer, or leaves the answer out.
@@ -67,6 +68,7 @@ class ChatTemplate:
     def __init__(self, tokenizer: Any, template: str, tools: Tools = ()) -> None:
         self._tokenizer = tokenizer
         self._template = _TODAY.sub(lambda match: repr(_TEMPLATE_DAY.strftime(match[2])), template)
+        self.knows_tools = "tool" in self._template
         question = [{"role": "user", "content": "?"}]
         begin, found, self._tail = self._render([*question, _answer(_PROBE)], tools).rpartition(_PROBE)
         if not found:
@@ -77,11 +79,6 @@ class ChatTemplate:
         self.special = re.compile("|".join(map(re.escape, special.values())) or r"(?!)")
         self.end_id, end = self._turn_end(special)
         self._trail = self._tail.partition(end)[0] if end else ""
-
-    @property
-    def knows_tools(self) -> bool:
-        """Whether the template says anything of tools."""
-        return "tool" in self._template
 
     def prompt(self, turns: Turns, tools: Tools = ()) -> str:
         """What generation starts from.

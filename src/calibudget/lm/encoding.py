@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
-from calibudget.errors import InputTypeError, ScoringError
+from calibudget.errors import InputTypeError, ScoringError, refuse_as
 from calibudget.lm.chat import ChatTemplate, Conversation, Tools, opened_reasoning
 from calibudget.lm.model_digest import told
 from calibudget.records import Message, Record
@@ -65,6 +65,7 @@ class Encoder:
             longer than the context is refused.
         embedding_size: ids that the model embeds, or None where no model is at hand; a record with another id is
             refused.
+        bos_id: the token that the tokenizer itself puts in front of a text, None where it puts none.
         end_id: the token that closes a response: the tokenizer's EOS, or under "chat" what its template ends a
             turn with.
     """
@@ -88,7 +89,7 @@ class Encoder:
         self.embedding_size = embedding_size
         self._tokenizer = tokenizer
         self._limit = max_length or context_length
-        self._bos = _own_bos(tokenizer)
+        self.bos_id = _own_bos(tokenizer)
         self._chats: dict[bool, ChatTemplate] = {}
         self.end_id = self._chat(()).end_id if template == "chat" else self._eos()
 
@@ -125,7 +126,7 @@ class Encoder:
         if self.template == "chat":
             return [chat.prompt_ids for _, chat in self._chat_parts(records)]
         found = self._ids([alpaca_text(record) for record in records], as_data=True)
-        return [ids if self._bos is None or ids[:1] == (self._bos,) else (self._bos, *ids) for ids in found]
+        return [ids if self.bos_id is None or ids[:1] == (self.bos_id,) else (self.bos_id, *ids) for ids in found]
 
     def rendered(self, records: Sequence[Record]) -> list[tuple[str, str]]:
         """The texts whose tokens `encode_all` gives: the prompt under the template, and the response with its end.
@@ -135,7 +136,7 @@ class Encoder:
         end = self.end
         if self.template != "chat":
             return [(alpaca_text(record), record.completion + end) for record in records]
-        bos = "" if self._bos is None else str(self._tokenizer.decode([self._bos], skip_special_tokens=False))
+        bos = "" if self.bos_id is None else str(self._tokenizer.decode([self.bos_id], skip_special_tokens=False))
         parts = (chat.text for _, chat in self._chat_parts(records))
         return [(part.prompt.removeprefix(bos), f"{part.lead}{part.words}{part.trail}{end}") for part in parts]
 
@@ -149,11 +150,6 @@ class Encoder:
     def end(self) -> str:
         """The text of the token that closes a response."""
         return str(self._tokenizer.decode([self.end_id], skip_special_tokens=False))
-
-    @property
-    def bos_id(self) -> int | None:
-        """The token that the tokenizer itself puts in front of a text, None where it puts none."""
-        return self._bos
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of generated ids, special tokens left out."""
@@ -214,10 +210,8 @@ class Encoder:
         chat = self._chat(record.tools)
         if record.uses_tools and not chat.knows_tools:
             raise ScoringError(f"{record.name}: the chat template knows no tools, and this record has some")
-        try:
+        with refuse_as(ScoringError, record.name, ScoringError):
             return chat.conversation([turn.fields for turn in record.prompt], record.completion, record.tools)
-        except ScoringError as error:
-            raise ScoringError(f"{record.name}: {error}") from error
 
     def _chat_parts(self, records: Sequence[Record]) -> Iterator[tuple[Record, _ChatParts]]:
         """Prompt and response of each record, cut out of the ids of their whole text.

@@ -20,7 +20,7 @@ from typing import Any, Final, Literal
 
 from filelock import FileLock
 
-from calibudget.errors import DependencyError, ScoringError
+from calibudget.errors import DependencyError, ScoringError, refuse_as
 from calibudget.lm.model_digest import folder_of
 from calibudget.store.canonical import canonical_json, read_object
 from calibudget.store.checksums import file_digest
@@ -133,17 +133,11 @@ def _convert(gguf: Path, directory: Path, dtype: str) -> None:
 
     # The GGUF reader draws a bar of tqdm's own, which transformers' switch doesn't reach.
     bare = patch.object(modeling_gguf_pytorch_utils, "tqdm", lambda tensors, **_: tensors, create=True)
-    try:
-        with bare, folder_of([gguf]) as folder:
-            tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=gguf.name)
-            model = AutoModelForCausalLM.from_pretrained(
-                folder,
-                gguf_file=gguf.name,
-                dtype=torch.float16,
-                **as_floats,
-            )
-    except Exception as error:  # a hostile file can make the reader raise anything
-        raise ScoringError(f"model {gguf}: transformers can't read this GGUF file: {error}") from error
+    unreadable = f"model {gguf}: transformers can't read this GGUF file"
+    # a hostile file can make the reader raise anything
+    with refuse_as(ScoringError, unreadable, Exception), bare, folder_of([gguf]) as folder:
+        tokenizer = AutoTokenizer.from_pretrained(folder, gguf_file=gguf.name)
+        model = AutoModelForCausalLM.from_pretrained(folder, gguf_file=gguf.name, dtype=torch.float16, **as_floats)
     _mend_tokenizer(tokenizer, metadata, gguf)
     model.config._name_or_path = ""
     # In float32 the file is mapped as it is: a CPU worker needs no copy of its own, and several share one.
@@ -156,10 +150,9 @@ def _read_metadata(gguf: Path) -> dict[str, Any]:
         from gguf import GGUFReader
     except ImportError as error:
         raise DependencyError("reading a GGUF model needs the gguf package; install: pip install gguf") from error
-    try:
+    told = f"model {gguf}: not a GGUF file, or a torn one"
+    with refuse_as(ScoringError, told, OSError, ValueError, KeyError, IndexError):
         fields = GGUFReader(str(gguf)).fields
-    except (OSError, ValueError, KeyError, IndexError) as error:
-        raise ScoringError(f"model {gguf}: not a GGUF file, or a torn one: {error}") from error
     wanted = ("model", "pre", "eos_token_id", "bos_token_id")
     found = {name: fields.get(f"tokenizer.ggml.{name}") for name in wanted}
     return {name: None if field is None else field.contents() for name, field in found.items()}

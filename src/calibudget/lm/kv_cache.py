@@ -9,7 +9,7 @@ Shapes: B sequences, H query heads, G key/value heads, D head size, L cached pos
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import torch
@@ -25,11 +25,9 @@ _GROWTH: Final = 64
 def take_over(layout: Packed, tokens: Sequence[Sequence[int]], ceilings: Sequence[int], *, release: bool) -> Cached:
     """The cache that decoding goes on from, its sequences in the order of `tokens`.
 
-    Args:
-        layout: keys and values of all tokens that were read.
-        tokens: for each sequence, where in the layout its tokens lie, in their order.
-        ceilings: most positions that each sequence may reach.
-        release: give up the layout's keys and values layer by layer, so that they are never held twice.
+    These say of each sequence where in the layout its tokens lie, in their order; `ceilings` are the most positions
+    that each may reach. With `release` the layout gives up its keys and values layer by layer, so that they are never
+    held twice.
     """
     snug = not layout.softcapped and all(kernel_takes(states) for states in layout.keys.values())
     return (Snug if snug else Filled)(layout, tokens, ceilings, release=release)
@@ -49,7 +47,8 @@ class Cached(ABC):
     ) -> None:
         self.lengths = torch.tensor([len(own) for own in tokens], device=layout.device)
         self.ceilings = torch.tensor(ceilings, device=layout.device)
-        self._places: dict[torch.device, Tensor] = {}
+        #: What follows from the lengths, by what it is and where; made anew when they change.
+        self._derived: dict[object, Tensor] = {}
         found = self._found(tokens, ceilings)
         sources = {device: onto(found, device) for device in {states.device for states in layout.keys.values()}}
 
@@ -77,30 +76,24 @@ class Cached(ABC):
     def advance(self) -> None:
         """Count the token that the last forward cached; a sequence at its ceiling stays there, writing over its end."""
         torch.minimum(self.lengths + 1, self.ceilings, out=self.lengths)
-        self._forget()
+        self._derived.clear()
 
     def keep(self, rows: Tensor) -> None:
         """Leave only the given rows, shape (B',), int64."""
         self.lengths, self.ceilings = self.lengths[rows], self.ceilings[rows]
-        self._forget()
+        self._derived.clear()
 
-    def _forget(self) -> None:
-        self._places.clear()
+    def _once(self, key: object, make: Callable[[], Tensor]) -> Tensor:
+        if key not in self._derived:
+            self._derived[key] = make()
+        return self._derived[key]
 
     def _lengths_on(self, device: torch.device) -> Tensor:
-        if device not in self._places:
-            self._places[device] = self.lengths.to(device)
-        return self._places[device]
+        return self._once(device, lambda: self.lengths.to(device))
 
 
 class Filled(Cached):
     """A cache in which every sequence has the same room; per layer shape (B, G, L, D)."""
-
-    def __init__(
-        self, layout: Packed, tokens: Sequence[Sequence[int]], ceilings: Sequence[int], *, release: bool
-    ) -> None:
-        super().__init__(layout, tokens, ceilings, release=release)
-        self._masks: dict[tuple[int | None, torch.device], Tensor] = {}
 
     def _found(self, tokens: Sequence[Sequence[int]], ceilings: Sequence[int]) -> Tensor:
         room = max(ceilings) + 1
@@ -122,7 +115,7 @@ class Filled(Cached):
         batch, heads, _, size = query.shape
         groups = key.shape[1]
         grouped = query.reshape(batch, groups, heads // groups, size)
-        mask = self._mask(bounds.window, key.device)
+        mask = self._once((bounds.window, key.device), lambda: self._mask(bounds.window, key.device))
         output = dense_attention(grouped, self.keys[layer], self.values[layer], mask, bounds)
         return output.reshape(batch, 1, heads, size)
 
@@ -146,18 +139,11 @@ class Filled(Cached):
     def _room(self) -> int:
         return next(iter(self.keys.values())).shape[2]
 
-    def _forget(self) -> None:
-        super()._forget()
-        self._masks.clear()
-
     def _mask(self, window: int | None, device: torch.device) -> Tensor:
-        if (window, device) not in self._masks:
-            places = torch.arange(self._room, device=device)
-            newest = self._lengths_on(device)[:, None]
-            seen = places <= newest
-            own = (seen if window is None else seen & (places > newest - window))[:, None, None]
-            self._masks[window, device] = own
-        return self._masks[window, device]
+        places = torch.arange(self._room, device=device)
+        newest = self._lengths_on(device)[:, None]
+        seen = places <= newest
+        return (seen if window is None else seen & (places > newest - window))[:, None, None]
 
 
 class Snug(Cached):
@@ -167,8 +153,7 @@ class Snug(Cached):
         self, layout: Packed, tokens: Sequence[Sequence[int]], ceilings: Sequence[int], *, release: bool
     ) -> None:
         super().__init__(layout, tokens, ceilings, release=release)
-        self._rooms = {layout.device: Spans([ceiling + 1 for ceiling in ceilings], layout.device)}
-        self._used: dict[torch.device, Tensor] = {}
+        self._rooms = {layout.device: Spans.of([ceiling + 1 for ceiling in ceilings], layout.device)}
 
     def _found(self, tokens: Sequence[Sequence[int]], ceilings: Sequence[int]) -> Tensor:
         rows = zip(tokens, ceilings, strict=True)
@@ -180,8 +165,7 @@ class Snug(Cached):
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, bounds: Bounds) -> Tensor:
         """See `Layout`; T is 1."""
         rooms, lengths = self._rooms_on(key.device), self._lengths_on(key.device)
-        if key.device not in self._used:
-            self._used[key.device] = (lengths + 1).to(torch.int32)
+        used = self._once(("used", key.device), lambda: (lengths + 1).to(torch.int32))
         places = rooms.ends[:-1] + lengths
         self.keys[layer].index_copy_(0, places, key[:, :, 0])
         self.values[layer].index_copy_(0, places, value[:, :, 0])
@@ -194,7 +178,7 @@ class Snug(Cached):
             (1, rooms.longest),
             scale=bounds.scale,
             window=bounds.window,
-            used=self._used[key.device],
+            used=used,
         )
         return output[:, None]
 
@@ -202,10 +186,6 @@ class Snug(Cached):
         """See `Cached`; the others' places stay where they are, unread."""
         super().keep(rows)
         self._rooms = {device: rooms.starting_at(rows.to(device)) for device, rooms in self._rooms.items()}
-
-    def _forget(self) -> None:
-        super()._forget()
-        self._used.clear()
 
     def _rooms_on(self, device: torch.device) -> Spans:
         if device not in self._rooms:

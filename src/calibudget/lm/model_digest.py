@@ -16,7 +16,7 @@ from math import prod
 from pathlib import Path
 from typing import Final
 
-from calibudget.errors import CalibudgetError, ScoringError
+from calibudget.errors import CalibudgetError, ScoringError, refuse_as
 from calibudget.store.canonical import canonical_json, read_bytes, read_object, sha256_hex
 from calibudget.store.checksums import file_digest
 
@@ -106,13 +106,11 @@ def tensor_heads(directory: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
 
     heads: dict[str, tuple[str, tuple[int, ...]]] = {}
     for path in sorted(directory.glob("*.safetensors")):
-        try:
-            with safe_open(path, framework="np") as weights:
-                for name in weights.keys():  # noqa: SIM118
-                    own = weights.get_slice(name)
-                    heads[name] = (own.get_dtype(), tuple(own.get_shape()))
-        except (OSError, ValueError, SafetensorError) as error:
-            raise ScoringError(f"{path}: can't be read: {error}") from error
+        unreadable = refuse_as(ScoringError, f"{path}: can't be read", OSError, ValueError, SafetensorError)
+        with unreadable, safe_open(path, framework="np") as weights:
+            for name in weights.keys():  # noqa: SIM118
+                own = weights.get_slice(name)
+                heads[name] = (own.get_dtype(), tuple(own.get_shape()))
     return heads
 
 
@@ -161,10 +159,8 @@ def check_adapter_configuration(adapter: Path) -> None:
 
 def _configuration(path: Path) -> Mapping[str, object]:
     """A configuration's fields; some models' hold infinities, which strict JSON doesn't know."""
-    try:
+    with refuse_as(ScoringError, f"{path}: no valid JSON", ValueError, RecursionError):
         value = json.loads(read_bytes(path))
-    except (ValueError, RecursionError) as error:
-        raise ScoringError(f"{path}: no valid JSON: {error}") from error
     if not isinstance(value, dict):
         raise ScoringError(f"{path}: the root must be an object")
     return value

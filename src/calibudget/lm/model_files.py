@@ -50,10 +50,7 @@ class ModelSource:
 def resolve_model(name: str, *, revision: str | None = None, weights: bool = True) -> ModelSource:
     """Find what a model's name stands for; nothing is loaded and the network isn't touched.
 
-    Args:
-        name: "embedded", a path to a .gguf file or a directory, or a hub id such as "Qwen/Qwen3-0.6B".
-        revision: branch, tag or commit, for hub ids only.
-        weights: whether a directory must hold weights; tokenizer and configuration may do without.
+    A revision (branch, tag or commit) belongs to a hub id; tokenizer and configuration may do without `weights`.
 
     Raises:
         DependencyError: the embedded model's package isn't installed; the message holds the line that installs it.

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from calibudget.errors import ScoringError
 from calibudget.lm.model_digest import tensor_heads
-from calibudget.lm.quantised import bytes_of_weight
+from calibudget.lm.quantised import BYTES
 
 #: Share of a card's free memory that weights may take; the rest is for what a batch needs.
 _SHARE: Final = 0.85
@@ -42,7 +42,7 @@ def weight_bytes(directory: Path, itemsize: int, kind: str = "") -> int:
     total = 0.0
     for name, (dtype, shape) in tensor_heads(directory).items():
         is_linear = len(shape) == 2 and not any(mark in name for mark in _KEPT)
-        own = bytes_of_weight(kind, itemsize) if is_linear else itemsize
+        own = BYTES.get(kind, itemsize) if is_linear else itemsize
         total += prod(shape) * _INTEGERS.get(dtype, own)
     return int(total)
 

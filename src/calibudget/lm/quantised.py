@@ -20,15 +20,15 @@ from io import StringIO
 from pathlib import Path
 from typing import Any, Final
 
-from calibudget.errors import DependencyError, ScoringError
+from calibudget.errors import DependencyError, ScoringError, refuse_as
 
 #: What `dtype` may ask for beside a precision, as bitsandbytes has it.
 ON_LOADING: Final[Mapping[str, Mapping[str, object]]] = {
     "int8": {"load_in_8bit": True},
     "nf4": {"load_in_4bit": True, "bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": True},
 }
-#: Bytes of a weight in each, scales included.
-_BYTES: Final = {"int8": 1.0, "nf4": 0.53}
+#: Bytes that a weight takes in each, scales included.
+BYTES: Final = {"int8": 1.0, "nf4": 0.53}
 #: The packages that each kind of quantised weights needs.
 _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     "awq": ("gptqmodel",),
@@ -66,10 +66,8 @@ def quantised(name: str, directory: Path, kind: str, where: str) -> Quantised | 
         ScoringError: a kind of weights that isn't read, on this device; or a quantised model that is to be quantised.
         DependencyError: its package isn't installed.
     """
-    try:
+    with refuse_as(ScoringError, f"model {name!r}: config.json can't be read", ValueError, AttributeError):
         stated = json.loads((directory / "config.json").read_bytes()).get("quantization_config")
-    except (ValueError, AttributeError) as error:
-        raise ScoringError(f"model {name!r}: config.json can't be read: {error}") from error
     if kind not in ON_LOADING and not stated:
         return None
     if stated and not isinstance(stated, Mapping):
@@ -87,11 +85,6 @@ def quantised(name: str, directory: Path, kind: str, where: str) -> Quantised | 
     if method == "fp8":
         return _fp8(name, stated or {})
     return _bitsandbytes(kind, stated or {}) if method == "bitsandbytes" else _gptqmodel(method, stated)
-
-
-def bytes_of_weight(kind: str, itemsize: int) -> float:
-    """Bytes that a linear layer's weight takes, where all other numbers have `itemsize` bytes."""
-    return _BYTES.get(kind, itemsize)
 
 
 def count_numbers(model: Any) -> int:

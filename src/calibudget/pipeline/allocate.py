@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from calibudget.allocation.bounds import Group, least_units, most_units, parse_groups, resolve_groups
-from calibudget.allocation.plan import plan, pose_case
+from calibudget.allocation.plan import AllocationRequest, plan, pose_case
 from calibudget.allocation.policies import POLICIES, policy_named, pooled_quotas, refuse_removed
-from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.utility_factors import products
 from calibudget.errors import AllocationError, InputError, UnfedPolicyError
 from calibudget.messages import counted
@@ -263,7 +262,7 @@ def feasible_floors(recipe: Recipe, pools: Pools) -> dict[str, int]:
         request = replace(request, policy="floor-sqrt")
     case = pose_case(request)
     worth = case.rule.rule(case.evidence)
-    case.solve(worth)  # refuses groups that can't be kept
+    case.problem.solve(worth.utilities)  # refuses groups that can't be kept
     if "availability" in rule.factors:
         powers = {"exponents.availability": recipe.exponents.availability}
         products(case.problem.labels, [worth.factors["availability"]], powers)

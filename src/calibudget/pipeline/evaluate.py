@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from calibudget.errors import ArtefactError, DataError, InputError
-from calibudget.evaluation.aggregates import PANELS
+from calibudget.evaluation.aggregates import PANELS, aggregate
 from calibudget.evaluation.benchmarks import (
     HELD_OUT,
     PANEL,
@@ -30,17 +30,25 @@ from calibudget.evaluation.benchmarks import (
     shared_items,
     training_prompts,
 )
-from calibudget.evaluation.generation import MakeScorer, judge_again, predict, predict_by_likelihood, scorer_of
+from calibudget.evaluation.generation import (
+    SUFFIX,
+    MakeScorer,
+    judge_again,
+    predict,
+    predict_by_likelihood,
+    scorer_of,
+)
 from calibudget.evaluation.judge import Judge, open_judge
-from calibudget.evaluation.likelihood import SUFFIX
-from calibudget.evaluation.predictions import PREDICTIONS_NAME, Prediction, read_predictions, write_predictions
 from calibudget.evaluation.results import (
     EVALUATION,
     EVALUATION_NAME,
+    PREDICTIONS_NAME,
     Evaluation,
+    Prediction,
+    read_predictions,
     task_evidence,
     task_result,
-    unscored,
+    write_predictions,
 )
 from calibudget.pipeline.evaluated_models import (
     Generation,
@@ -200,7 +208,7 @@ def _plan(asking: EvaluationRequest, subject: Subject, shared: Shared | None, pr
     frame = Evaluation(
         model={},
         tasks={},
-        panels=unscored(panels),
+        panels=aggregate({}, panels),
         training_set=training_set,
         versions={} if subject.is_fake else versions_of(_LIBRARIES),
         calibration_set=None if splits is None else calibration_set(splits),

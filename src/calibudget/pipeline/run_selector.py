@@ -150,18 +150,18 @@ def _of_candidates(path: Path, pools: Pools, *, strict: bool) -> tuple[dict[str,
     candidates = {label: {one.record_id for one in records} for label, records in pools.items()}
     values: dict[str, dict[str, float]] = {label: {} for label in sorted(candidates)}
     others = []
-    for row in read_values(path):
+    for place, row in read_values(path):
         if row.source not in candidates:
-            raise ArtefactError(f"{row.place}: the recipe has no source {row.source!r}")
+            raise ArtefactError(f"{place}: the recipe has no source {row.source!r}")
         if row.record_id in candidates[row.source]:
-            values[row.source][row.record_id] = row.number
+            values[row.source][row.record_id] = row.score
         else:
-            others.append(row)
+            others.append((place, row))
     if others and strict:
-        first = others[0]
+        place, first = others[0]
         more = f" (the first of {len(others):,} such rows)" if len(others) > 1 else ""
         raise ArtefactError(
-            f"{first.place}: {first.record_id!r} is no candidate of {first.source}{more}; score this pool "
+            f"{place}: {first.record_id!r} is no candidate of {first.source}{more}; score this pool "
             "(splits.parquet lists it), or, if the file scores more than the pool on purpose, say `others: ignore`"
         )
     return values, len(others)

@@ -42,7 +42,7 @@ from calibudget.store.checksums import write_sums
 from calibudget.store.files import write_atomic
 from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
 from calibudget.store.scores import SCORES_NAME, ScoreFile
-from calibudget.store.selector_scores import SELECTOR_NAME, SelectorScores, write_selector
+from calibudget.store.selector_scores import SELECTOR_NAME, write_selector
 from calibudget.store.splits import SPLITS_NAME, read_splits, write_splits
 from calibudget.store.train_set import HELD_OUT_NAME, write_train
 
@@ -136,10 +136,7 @@ def _write_selected(run: Run, selection: Selection, directory: Path) -> None:
     candidates = {label: _picked(prepared.splits[label], picks, recipe) for label, picks in selection.picks.items()}
     check_encodable(recipe, chain(*candidates.values(), companion), partial(_place_of, prepared))
     if run.parts:
-        known = {
-            name: SelectorScores(parameters=part.parameters, scores=part.scores) for name, part in run.parts.items()
-        }
-        write_selector(directory / SELECTOR_NAME, known)
+        write_selector(directory / SELECTOR_NAME, run.parts)
     output, render = recipe.output, rendering(recipe)
     if render.texts is not None and render.end is None and recipe.has_tokenizer and recipe.calibration != "none":
         warnings.warn(

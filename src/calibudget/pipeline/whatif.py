@@ -8,8 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from calibudget.allocation.plan import AllocationRequest
 from calibudget.allocation.policies import POLICIES
-from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.stability import Stability, WhatIf, stability, what_if
 from calibudget.errors import AllocationError, InputError, UnfedPolicyError
 from calibudget.pipeline.allocate import plan_allocation

@@ -6,7 +6,7 @@ Reading a recipe from a file, with `key=value` overrides; every refusal names th
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import is_dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -100,11 +100,9 @@ _PATHS = frozenset(
 def load_recipe(path: str | Path, overrides: Sequence[str] = ()) -> Recipe:
     """Read and validate a recipe.
 
-    Args:
-        path: the YAML file.
-        overrides: `key=value` texts that replace or add fields; keys are dotted (`calibration.per_source=50`),
-            values are YAML; of one key the last counts. A `data_dir`, `calibration.adapter`, `rounds.previous` or file
-            of `weights` or a `selector` given here is relative to the working directory.
+    Overrides are `key=value` texts that replace or add fields; keys are dotted (`calibration.per_source=50`), values
+    are YAML; of one key the last counts. A `data_dir`, `calibration.adapter`, `rounds.previous` or file of `weights` or
+    a `selector` given in one is relative to the working directory.
 
     Raises:
         RecipeError: the file can't be read, isn't a recipe, or a field of it isn't right.
@@ -149,41 +147,38 @@ def recipe_from_fields(fields: dict[str, Any], document: Document, *, base_dir: 
     return recipe
 
 
-def refuse_secrets(fields: object, document: Document, at: Location = ()) -> None:
+def refuse_secrets(fields: object, document: Document) -> None:
     """Refuse a document that holds a credential, whose fields go into evidence that people hand on."""
-    items: Iterable[tuple[str | int, object]] = ()
-    match fields:
-        case Mapping():
-            items = fields.items()
-        case list():
-            items = enumerate(fields)
-        case str() if redacted(fields) != fields:
-            place = redacted(document.where(at))
+    for at, value in _scalars(fields):
+        if isinstance(value, str) and redacted(value) != value:
             raise RecipeError(
-                f"{place}: {redacted('.'.join(map(str, at)))}: holds a credential, and what is said here goes into the "
-                "evidence; put it into the environment"
+                f"{redacted(document.field(at))}: holds a credential, and what is said here goes into the evidence; "
+                "put it into the environment"
             )
-    for key, inner in items:
-        refuse_secrets(key, document, at)
-        refuse_secrets(inner, document, (*at, key))
 
 
-def _unwritable(value: object, at: Location = ()) -> Iterator[tuple[Location, str]]:
+def _scalars(value: object, at: Location = ()) -> Iterator[tuple[Location, object]]:
+    """Everything that a document says, its keys too, with where it stands."""
+    items = (
+        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else None
+    )
+    if items is None:
+        yield at, value
+    for key, inner in items or ():
+        yield (*at, key), key
+        yield from _scalars(inner, (*at, key))
+
+
+def _unwritable(fields: object) -> Iterator[tuple[Location, str]]:
     """The values that the evidence can't hold, since canonical JSON has no form for them, and the way out of each."""
-    match value:
-        case Mapping():
-            for key, inner in value.items():
-                yield from _unwritable(key, (*at, key))
-                yield from _unwritable(inner, (*at, key))
-        case list() | tuple():
-            for index, inner in enumerate(value):
-                yield from _unwritable(inner, (*at, index))
-        case float() if not math.isfinite(value):
-            yield at, f"{value} isn't a finite number; write one, or put it in quotes if it is meant as text"
-        case int() | float() if abs(value) > MAX_SAFE_INTEGER and (isinstance(value, int) or abs(value) < 1e21):
-            yield at, f"{value!s:.60} is beyond 2**53 - 1, where JSON's integers end; put it in quotes, as text"
-        case str() if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-            yield at, f"{value!a:.60} holds half of a surrogate pair, which is no character"
+    for at, value in _scalars(fields):
+        match value:
+            case float() if not math.isfinite(value):
+                yield at, f"{value} isn't a finite number; write one, or put it in quotes if it is meant as text"
+            case int() | float() if abs(value) > MAX_SAFE_INTEGER and (isinstance(value, int) or abs(value) < 1e21):
+                yield at, f"{value!s:.60} is beyond 2**53 - 1, where JSON's integers end; put it in quotes, as text"
+            case str() if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
+                yield at, f"{value!a:.60} holds half of a surrogate pair, which is no character"
 
 
 def _read(path: Path, otherwise: str) -> Document:

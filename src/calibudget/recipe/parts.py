@@ -194,8 +194,6 @@ class SelectorPart(Part):
                     f"{' and '.join(self.given)} stand together; say how much of a quota each takes (`mix`)"
                 )
             return self
-        if not any(self.mix.values()):
-            raise ValueError("`mix` needs a weight above 0")
         missing = sorted(set(self.mix) - {UNIFORM} - set(self.given))
         if missing:
             raise ValueError(f"`mix` names {missing[0]!r}; give its own fields beside `mix`")

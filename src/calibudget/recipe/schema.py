@@ -19,7 +19,6 @@ from pydantic import (
 
 from calibudget.allocation.bounds import Amount, Bound, Group, parse_groups
 from calibudget.allocation.policies import POLICIES, REFUTED, policy_named
-from calibudget.errors import AllocationError
 from calibudget.messages import meant
 from calibudget.recipe.parts import (
     Calibration,
@@ -53,10 +52,7 @@ COMPANION = "companion"
 
 
 def _known_policy(value: str) -> str:
-    try:
-        policy_named(value)
-    except AllocationError as error:
-        raise ValueError(str(error)) from error
+    policy_named(value)
     return value
 
 
@@ -114,33 +110,23 @@ class Recipe(Part):
 
     @model_validator(mode="before")
     @classmethod
-    def _seeds_follow_seed(cls, fields: object) -> object:
-        if not isinstance(fields, dict):
-            return fields
-        seed = fields.get("seed", 42)
-        names = ("split_seed", "bootstrap_seed", "selection_seed", "training_seed")
-        return fields | {name: fields.get(name) if fields.get(name) is not None else seed for name in names}
-
-    @model_validator(mode="before")
-    @classmethod
-    def _turns_without_a_template(cls, fields: object) -> object:
-        """A chat template is a model's own; without a model the rows keep their turns."""
-        if not isinstance(fields, dict) or fields.get("template") != "chat":
-            return fields
-        output = fields.get("output")
-        untold = output is None or (isinstance(output, dict) and "layout" not in output)
-        has_model = fields.get("model") is not None and fields.get("engine") != "fake"
-        return fields | {"output": {**(output or {}), "layout": "turns"}} if untold and not has_model else fields
-
-    @model_validator(mode="before")
-    @classmethod
-    def _names_what_was_removed(cls, fields: object) -> object:
+    def _with_what_follows(cls, fields: object) -> object:
+        """Without fields that were removed; seeds follow `seed`, and without a chat template rows keep their turns."""
         if not isinstance(fields, dict):
             return fields
         asked = next((name for name in _REMOVED if fields.get(name) is not None), None)
         if asked is not None:
             raise ValueError(f"`{asked}` was removed with the policies that read learning curves: {REFUTED}")
-        return {name: value for name, value in fields.items() if name not in _REMOVED}
+        said = {name: value for name, value in fields.items() if name not in _REMOVED}
+        for name in ("split_seed", "bootstrap_seed", "selection_seed", "training_seed"):
+            if said.get(name) is None:
+                said[name] = said.get("seed", 42)
+        output = said.get("output")
+        untold = output is None or (isinstance(output, dict) and "layout" not in output)
+        has_model = said.get("model") is not None and said.get("engine") != "fake"
+        if said.get("template") == "chat" and untold and not has_model:
+            said["output"] = {**(output or {}), "layout": "turns"}
+        return said
 
     @model_validator(mode="after")
     def _fields_agree(self) -> Self:

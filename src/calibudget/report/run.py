@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
+from calibudget.allocation.plan import AllocationRequest
 from calibudget.allocation.policies import policy_named
-from calibudget.allocation.request import AllocationRequest
 from calibudget.allocation.utility_factors import FACTORS
 from calibudget.errors import CalibudgetError
 from calibudget.evaluation.results import EVALUATION, EVALUATION_NAME, Evaluation

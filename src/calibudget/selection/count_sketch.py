@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from calibudget.errors import InputError, InputTypeError
+from calibudget.errors import InputError, InputTypeError, refuse_as
 from calibudget.keys import sketch_words
 from calibudget.messages import shown
 
@@ -115,10 +115,8 @@ def _blocks(length: int, block_size: int) -> Iterator[tuple[int, int]]:
 
 
 def _checked(vector: ArrayLike) -> NDArray[Any]:
-    try:
+    with refuse_as(InputError, "the vector is no array of numbers", ValueError):
         values = np.asarray(vector)
-    except ValueError as error:
-        raise InputError(f"the vector is no array of numbers: {error}") from error
     if values.dtype.kind not in "fiu" or values.dtype.itemsize > 8:
         raise InputTypeError(f"a vector's entries must be real numbers of at most 64 bits, not {values.dtype}")
     if values.ndim != 1:

@@ -42,15 +42,10 @@ REPEAT_MARK: Final = re.compile(r"#r([1-9][0-9]*)$")
 
 
 def exposures(label: str, queue: Sequence[str], max_repeats: int) -> Sequence[str]:
-    """The queue of a source whose candidates may each be drawn up to `max_repeats` times.
+    """The queue of a source whose candidates may each be drawn up to `max_repeats` times, at least 1.
 
     First all candidates in key order, then all of them once more, in the same order and marked, and so on: nothing
     is seen a second time before everything was seen once, and a larger quota keeps a smaller one's picks.
-
-    Args:
-        label: the source, for messages.
-        queue: ids of its candidates in key order.
-        max_repeats: at least 1; 1 gives the queue itself.
 
     Raises:
         InputError: an id of the queue ends like a marked one.
@@ -117,21 +112,13 @@ def draw_tokens(
     selection_seed: int,
     selector: Uniform | Scored = UNIFORM,
 ) -> Selection:
-    """Pick whole examples up to each source's quota of tokens.
+    """Pick whole examples up to each source's quota of tokens; `queues` and what is returned are as of `draw_queues`.
 
     First every source takes its records in the selector's order (key order by default) until the next would pass its
     quota. Then, in the order of the deficit's share of that next example, largest first and ties by label, each
     source with a deficit takes it if all picks together stay within the budget, which is the sum of the quotas.
 
-    Args:
-        queues: ids of each source's candidates in key order, each once.
-        quotas: tokens to pick of each source; integers from 0 to the tokens of its pool.
-        tokens: tokens of each candidate by label and id, integers of at least 1.
-        selection_seed: seed of the keys, for the record.
-        selector: what orders a source's candidates; those that it leaves out are never taken.
-
-    Returns:
-        The picks in key order, sources in code-point order, with the tokens that they use.
+    `quotas` are from 0 to the tokens of each pool, `tokens` those of each candidate by label and id, at least 1.
 
     Raises:
         InputError: a quota above the tokens of the candidates that may be taken.

@@ -27,13 +27,8 @@ from calibudget.selection.proxy import (
 def check_shard(scores: ProxyScores, *, contract: ProxyContract = PAPER_CONTRACT, name: str = "") -> None:
     """Check one shard in itself: its header, every record, and that its positions are exactly the shard's.
 
-    Args:
-        scores: the shard.
-        contract: the subgroup order and shard count that it must have.
-        name: what to call it in an error.
-
     Raises:
-        ArtefactError: the first thing found wrong, with the position where there is one.
+        ArtefactError: the first thing found wrong, with `name` and the position where there is one.
     """
     header = scores.header
     name = name or f"shard {header.shard}"
@@ -98,10 +93,7 @@ def merge_shards(
 ) -> ProxyScores:
     """The complete, ranked set of a pool's scores from all its shards, given in any order.
 
-    Args:
-        shards: the shards, each once.
-        contract: the subgroup order and shard count that they must have.
-        names: what to call them in an error, one name a shard; "shard 0" and so on where none are given.
+    Errors call the shards by `names`, one each, or "shard 0" and so on.
 
     Raises:
         ArtefactError: a shard is invalid, missing or given twice; two differ in pool or provenance; or the
@@ -162,14 +154,10 @@ def _record_fault(record: ProxyRecord, header: ProxyHeader) -> str | None:
         if not math.isfinite(mean):
             return f"has the mean {mean} for {subgroup}; every subgroup mean must be finite"
     largest = max(record.subgroup_means)
-    if not any(_is_same_double(record.score, mean) for mean in record.subgroup_means if mean == largest):
+    # bit for bit: -0.0 is another double than 0.0
+    if repr(record.score) not in {repr(mean) for mean in record.subgroup_means if mean == largest}:
         return f"has the score {record.score!r}, but its largest subgroup mean is {largest!r}"
     return None
-
-
-def _is_same_double(first: float, second: float) -> bool:
-    """Equal bit for bit: -0.0 is another double than 0.0."""
-    return first == second and math.copysign(1, first) == math.copysign(1, second)
 
 
 def _drift(found: Sequence[str], expected: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from fractions import Fraction
 from typing import Final
@@ -26,6 +26,7 @@ from calibudget.records import Record
 from calibudget.selection.proxy import PAPER_CONTRACT, ProxyContract, ProxyPool, ProxyScores
 from calibudget.selection.proxy_checks import check_merged, check_pool
 from calibudget.store.canonical import canonical_json, sha256_hex
+from calibudget.store.selector_scores import SelectorScores
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +57,10 @@ UNIFORM: Final = Uniform()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scored:
-    """The candidates of the highest scores; those without a score are never taken.
-
-    Attributes:
-        name: what the evidence calls it ("scores", "quality", "influence").
-        scores: by source label and record id; finite, higher is better, any unit.
-        parameters: what the scores were made from, any JSON object.
-    """
+class Scored(SelectorScores):
+    """The candidates of the highest scores, under a name of the evidence's: "scores", "quality", "influence"."""
 
     name: str
-    scores: Mapping[str, Mapping[str, float]]
-    parameters: Mapping[str, object] = field(default_factory=dict)
 
     def order(self, source: str, candidates: Sequence[str]) -> Sequence[str]:
         """The candidates that have a score, best first, ties in the order given."""
@@ -134,10 +127,7 @@ Selector = Uniform | Scored | Mix
 
 
 def require_shares(weights: Mapping[str, float]) -> None:
-    """Refuse weights of a mix that aren't parts of a whole.
-
-    Args:
-        weights: nonnegative finite numbers by label.
+    """Refuse weights of a mix, nonnegative and finite, that aren't parts of a whole.
 
     Raises:
         InputError: their sum is more than 1e-9 away from 1; it is told, with the shares that are in proportion to them.
@@ -163,12 +153,9 @@ def _check_enough(name: str, source: str, eligible: int, candidates: int, quota:
 
 
 def column_selector(pools: Mapping[str, Sequence[Record]], column: str, *, descending: bool = True) -> Scored:
-    """Order by a number that the user's own data carries; a record where it is missing or null has no score.
+    """Order by a number that the user's own data carries, a column of the records' original fields.
 
-    Args:
-        pools: every source's candidates.
-        column: name of the field in the records' original fields.
-        descending: whether higher is better.
+    A record where it is missing or null has no score.
 
     Raises:
         DataError: no record has the column, the nearest names being told; or a value that is no finite number, its
@@ -195,10 +182,7 @@ def quality_selector(
 ) -> Scored:
     """Take only records inside a band of lengths, and those uniformly.
 
-    Args:
-        pools: every source's candidates.
-        length: the length of a record in the caller's unit (characters, words, tokens).
-        band: the least and the greatest length that may be taken, both included; None is an open end.
+    A length is in the caller's unit (characters, words, tokens); both ends of the band are included, None is open.
     """
     lowest, highest = (end if end is not None else open_end for end, open_end in zip(band, (0, math.inf), strict=True))
     scores = {
@@ -217,11 +201,7 @@ def influence_selector(
 ) -> Scored:
     """Order by the aggregate of merged proxy scores: the largest mean similarity to a calibration subgroup.
 
-    Args:
-        merged: a complete, merged set.
-        pool: the candidates that the quotas are taken from.
-        contract: the subgroup order and shard count that the scores must have.
-        name: what to call the scores in an error, the name of their file.
+    `merged` is a complete, merged set of the candidates in `pool`, under the contract; errors call it by `name`.
 
     Raises:
         ArtefactError: the scores are no valid merged set, or were made for another pool.

@@ -28,13 +28,9 @@ class TrainRows(NamedTuple):
 def train_row(
     record: Record, role: RowRole, *, layout: TrainLayout = "completion", rendered: Texts | None = None
 ) -> dict[str, object]:
-    """One row of `train.jsonl`, the record's own text beside its original fields.
+    """One row of `train.jsonl` in a layout, the record's own text beside its original fields.
 
-    Args:
-        record: the record.
-        role: where it comes from.
-        layout: how the row holds its text.
-        rendered: makes the texts of the layout "rendered", which can't do without.
+    `rendered` makes the texts of the layout "rendered", which can't do without.
 
     Raises:
         InputError: a record with a system message, several turns or tools under the layout "completion".
@@ -74,16 +70,11 @@ def train_rows(
     layout: TrainLayout = "completion",
     rendered: Texts | None = None,
 ) -> TrainRows:
-    """All rows of a train set in their order, made one at a time.
+    """All rows of a train set in their order, made one at a time; layout and `rendered` are as of `train_row`.
 
-    Args:
-        selection: the picks.
-        candidates: every source's candidates, at least those picked, in any order.
-        companion: the companion records, joined unchanged.
-        order: "shuffled" is ascending under the "order" key of seed, source and record id, companion rows among
-            the others; "source" is source after source in code-point order, each in key order, then the companion.
-        layout: how all rows hold their text.
-        rendered: see `train_row`.
+    `candidates` are every source's, at least those picked, in any order; the companion is joined unchanged. The order
+    "shuffled" is ascending under the "order" key of seed, source and record id, companion rows among the others;
+    "source" is source after source in code-point order, each in key order, then the companion.
 
     Raises:
         InputError: a pick is no candidate of its source.

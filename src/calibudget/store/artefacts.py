@@ -6,14 +6,14 @@ selected, by digest.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from calibudget.keys import canonical_array
-from calibudget.records import AllocationPlan, Selection, Statistics, TokenUse
+from calibudget.records import AllocationPlan, Selection, Statistics
 from calibudget.store.canonical import canonical_json, read_object, sha256_hex
 from calibudget.store.json_records import Artefact
 from calibudget.values import ByLabel, Count, Digest, Integer
@@ -115,20 +115,22 @@ def ids_sha256(ids: Iterable[str]) -> str:
 
 def digest_selection(selection: Selection) -> SelectionDigest:
     """What `selection.json` says of a selection."""
-    picks = dict(sorted(selection.picks.items()))
+    picks, used = dict(sorted(selection.picks.items())), selection.tokens or {}
     return SelectionDigest(
         seed=selection.seed,
         selector=selection.selector,
-        sources={label: _digest_source(ids, (selection.tokens or {}).get(label)) for label, ids in picks.items()},
+        sources={
+            label: SourceDigest(
+                quota=used[label].quota if label in used else len(ids),
+                record_ids_sha256=ids_sha256(ids),
+                count=len(ids) if label in used else None,
+                tokens=used[label].taken if label in used else None,
+            )
+            for label, ids in picks.items()
+        },
         count=sum(map(len, picks.values())),
         companion_count=selection.companion_count,
         selected_sha256=ids_sha256(chain.from_iterable(picks.values())),
         tokens=None if selection.tokens is None else sum(use.taken for use in selection.tokens.values()),
         details=selection.details,
     )
-
-
-def _digest_source(ids: Sequence[str], use: TokenUse | None) -> SourceDigest:
-    if use is None:
-        return SourceDigest(quota=len(ids), record_ids_sha256=ids_sha256(ids))
-    return SourceDigest(quota=use.quota, record_ids_sha256=ids_sha256(ids), count=len(ids), tokens=use.taken)

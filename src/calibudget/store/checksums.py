@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from calibudget.errors import ArtefactError, InputTypeError
+from calibudget.errors import ArtefactError, InputTypeError, refuse_as
 from calibudget.messages import shown
 from calibudget.records import SourceFile
 from calibudget.store.canonical import canonical_json, open_regular, read_bytes, sha256_hex
@@ -139,10 +139,8 @@ def read_sums(directory: Path) -> dict[str, FileDigest]:
         ArtefactError: the file is missing, or a line isn't exactly what `write_sums` would write; it is named.
     """
     data = read_bytes(directory / SUMS_NAME)
-    try:
+    with refuse_as(ArtefactError, f"{SUMS_NAME}: not UTF-8", UnicodeDecodeError):
         lines = data.decode("utf-8").split("\n")
-    except UnicodeDecodeError as error:
-        raise ArtefactError(f"{SUMS_NAME}: not UTF-8: {error}") from error
     if lines.pop() != "":
         raise ArtefactError(f"{SUMS_NAME}: the last line is cut short")
     sums: dict[str, FileDigest] = {}

@@ -105,13 +105,11 @@ def json_lines(path: Path) -> Iterator[Row]:
 
 
 def lm_eval_rows(rows: Iterable[Row], name: str, verdict: str | None) -> Iterator[Row]:
-    """The rows of lm-eval's `samples_*.jsonl`.
+    """The rows of lm-eval's `samples_*.jsonl`, from place and fields of each line.
 
-    Args:
-        rows: place and fields of each line.
-        name: the file, whose name tells the task: the source of rows whose document names none.
-        verdict: the metric that says whether an answer is right, `metric` or `metric,filter`; None takes the only one
-            that is 0 or 1, of tasks that choose or generate.
+    The file's name tells the task: the source of rows whose document names none. `verdict` is the metric that says
+    whether an answer is right, `metric` or `metric,filter`; None takes the only one that is 0 or 1, of tasks that
+    choose or generate.
 
     Raises:
         ArtefactError: lines of several filters or metrics where none is named, or one that isn't there.

@@ -265,13 +265,10 @@ def _names(directory: Path) -> set[str]:
 
 
 def confined(root: Path, relative: str, *, follow_symlinks: bool = False) -> Path:
-    """The path of `relative` below `root`, refused if it could name anything outside.
+    """The path of `relative` below `root`, as a recipe, a manifest or an archive names it, if it names nothing outside.
 
-    Args:
-        root: the directory that bounds it.
-        relative: a relative path as a recipe, a manifest or an archive names it.
-        follow_symlinks: whether a link below `root` may lead out of it (as in a hub cache, whose files are links
-            to another folder); the name itself is confined either way.
+    With `follow_symlinks` a link below `root` may lead out of it (as in a hub cache, whose files are links to another
+    folder); the name itself is confined either way.
 
     Raises:
         InputError: an empty or absolute path (of POSIX or Windows), a ".." part, a NUL, or a link that leads out or

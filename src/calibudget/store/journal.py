@@ -40,9 +40,7 @@ class Journal:
     def open(cls, path: Path, header: Mapping[str, object]) -> Self:
         """Open a journal for appending, creating it when it isn't there.
 
-        Args:
-            path: the journal's file.
-            header: what the work belongs to (recipe, model, data); it must equal the header of an existing file.
+        The header says what the work belongs to (recipe, model, data); it must equal that of an existing file.
 
         Raises:
             ArtefactError: the file has another header or none that can be trusted, or can't be read or written.

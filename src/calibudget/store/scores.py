@@ -10,7 +10,7 @@ from typing import Annotated, Final
 import pyarrow as pa
 from pydantic import AfterValidator
 
-from calibudget.errors import ArtefactError
+from calibudget.errors import ArtefactError, refuse_as
 from calibudget.messages import shown
 from calibudget.records import ErrorRule, Nats, Score, error_of
 from calibudget.store.canonical import canonical_json, sha256_hex
@@ -183,10 +183,8 @@ def _parse_rows(rows: Iterable[tuple[str, Mapping[str, object]]], name: str, err
         scores.append(score)
     if not scores:
         raise ArtefactError(f"{name}: holds no scores")
-    try:
+    with refuse_as(ArtefactError, f"{name}: source", ValueError):
         check_labels(sorted({score.source for score in scores}))
-    except ValueError as fault:
-        raise ArtefactError(f"{name}: source: {fault}") from fault
     return tuple(scores)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -33,13 +33,13 @@ class SelectorScores:
     """What one selector knows of the candidates.
 
     Attributes:
+        scores: by source and record id; finite, higher is better, any unit. A candidate that isn't there is never
+            taken.
         parameters: what the scores were made from, a JSON object.
-        scores: by source and record id, both in code-point order; finite, higher is better. A candidate that isn't
-            there is never taken.
     """
 
-    parameters: Mapping[str, object]
     scores: Mapping[str, Mapping[str, float]]
+    parameters: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,15 +57,6 @@ class _Row(NamedTuple):
     source: str
     record_id: str
     score: float
-
-
-class Value(NamedTuple):
-    """One row of a file made elsewhere: where it stands, whose it is, and its score."""
-
-    place: str
-    source: str
-    record_id: str
-    number: float
 
 
 def write_selector(path: Path, parts: Mapping[str, SelectorScores]) -> None:
@@ -100,18 +91,20 @@ def read_selector(path: Path) -> dict[str, SelectorScores]:
     return {name: SelectorScores(parameters=parameters[name], scores=scores[name]) for name in parameters}
 
 
-@dataclass(frozen=True, slots=True)
-class _Scored:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """One row of a file made elsewhere: whose it is, and its score."""
+
     source: Text
     record_id: Text
     score: Number
 
 
-_SCORED: Final = Shape(_Scored, others="ignore")
+_VALUE: Final = Shape(Value, others="ignore")
 
 
-def read_values(path: Path) -> Iterator[Value]:
-    """Read one score a record from a file made elsewhere; other columns are left alone.
+def read_values(path: Path) -> Iterator[tuple[str, Value]]:
+    """Read one score a record from a file made elsewhere, each with its place; other columns are left alone.
 
     Other suffixes than `.parquet` are JSONL; the columns are `source`, `record_id` and `score`.
 
@@ -121,11 +114,11 @@ def read_values(path: Path) -> Iterator[Value]:
     """
     seen: dict[tuple[str, str], str] = {}
     for place, fields in table_rows(load_table(path), path.name) if path.suffix == ".parquet" else json_lines(path):
-        row = _SCORED.parse(fields, place)
+        row = _VALUE.parse(fields, place)
         twin = seen.setdefault((row.source, row.record_id), place)
         if twin != place:
             raise ArtefactError(f"{place}: {row.record_id!r} of {row.source} stands at {twin} already")
-        yield Value(place, row.source, row.record_id, row.score)
+        yield place, row
     if not seen:
         raise ArtefactError(f"{path.name}: holds no scores")
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from calibudget.errors import ArtefactError, InputError
+from calibudget.errors import ArtefactError, InputError, refuse_as
 from calibudget.keys import order_keys
 from calibudget.records import Split
 from calibudget.sequences import MadeOnDemand, chunks
@@ -214,10 +214,8 @@ def _checked(
         spans[place[:2]] = range(spans.get(place[:2], range(number - 1, 0)).start, number)
         if row.prompt_tokens is not None and row.response_tokens is not None:
             tokens[row.source][row.record_id] = TokenCount(row.prompt_tokens, row.response_tokens)
-    try:
+    with refuse_as(ArtefactError, f"{name}: column 'source'", ValueError):
         check_labels(sorted({label for label, _ in spans}))
-    except ValueError as error:
-        raise ArtefactError(f"{name}: column 'source': {error}") from error
     return spans, tokens
 
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from calibudget.errors import ArtefactError, InputError
+from calibudget.errors import ArtefactError, InputError, refuse_as
 from calibudget.messages import shown
 from calibudget.store.canonical import canonical_json, compact_json, loads_object, open_regular, plain_json, strict_json
 from calibudget.store.checksums import file_digest
@@ -142,16 +142,10 @@ def train_files(name: str) -> tuple[str, ...]:
 
 
 def write_train(path: Path, rows: Iterable[Row], *, layout: TrainLayout, tools: bool = False) -> int:
-    """Write a train set in the given order, atomically.
+    """Write a train set in the given order and layout, atomically; how many rows were written.
 
-    Args:
-        path: where it goes; its suffix says the format: `.parquet`, `.dataset` or JSON lines.
-        rows: rows as `selection.train_row` makes them, all of one layout; consumed once, never held together.
-        layout: the layout of all of them.
-        tools: whether some of them have tools or call one; columns are made for them.
-
-    Returns:
-        How many rows were written.
+    The path's suffix says the format: `.parquet`, `.dataset` or JSON lines. Rows are as `selection.train_row` makes
+    them, consumed once and never held together; columns for tools are made where some have tools or call one.
 
     Raises:
         InputError: a value of an original has no JSON form; source and record id are named.
@@ -182,10 +176,8 @@ def read_train(path: Path) -> Iterator[dict[str, object]]:
     readers = {".parquet": _parquet_rows, ".dataset": _dataset_rows}
     for place, value in readers.get(path.suffix, _jsonl_rows)(path):
         _SHAPES[_layout_of(value)].parse(value, place)
-        try:
+        with refuse_as(ArtefactError, place, InputError, UnicodeEncodeError):
             deep = _deep(value)
-        except (InputError, UnicodeEncodeError) as error:
-            raise ArtefactError(f"{place}: {error}") from error
         if not isinstance(deep["original"], dict):
             raise ArtefactError(f"{place}: original: must be the text of an object, not {shown(deep['original'])}")
         yield deep
@@ -286,13 +278,11 @@ def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
 
 def _dataset_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
     file = f"{path.name}/{_ARROW}"
-    try:
+    with refuse_as(ArtefactError, f"{file}: can't be read", pa.ArrowException, OSError, UnicodeDecodeError):
         open_regular(path / _ARROW).close()  # Arrow's own file names its failures, but waits for a FIFO
         with pa.OSFile(str(path / _ARROW)) as source, pa.ipc.open_stream(source) as stream:
             _check_schema(stream.schema, file)
             yield from _batch_rows(map(_sound, stream), path.name)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise ArtefactError(f"{file}: can't be read: {error}") from error
 
 
 def _sound(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -22,8 +22,7 @@ from filelock import FileLock
 
 from calibudget.errors import StudyError
 from calibudget.evaluation.benchmarks import HELD_OUT
-from calibudget.evaluation.predictions import OPEN, PREDICTIONS_NAME, answer_nll, read_predictions
-from calibudget.evaluation.results import Evaluation
+from calibudget.evaluation.results import OPEN, PREDICTIONS_NAME, Evaluation, answer_nll, read_predictions
 from calibudget.lm.model_files import portable_model
 from calibudget.pipeline.evaluate import EvaluationRequest, evaluate, versions_of
 from calibudget.pipeline.evaluated_models import ADAPTER_NAME, Generation

@@ -14,7 +14,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PrivateAttr,
 from calibudget.errors import InputError, RecipeError, StudyError
 from calibudget.evaluation.aggregates import PANELS, task_weights
 from calibudget.evaluation.benchmarks import HELD_OUT, TASKS, check_likelihood, expand_tasks, has_choices
-from calibudget.evaluation.likelihood import SUFFIX
+from calibudget.evaluation.generation import SUFFIX
 from calibudget.recipe.load import explained, refuse_secrets
 from calibudget.recipe.yaml import parse_document
 from calibudget.values import Count, check_labels

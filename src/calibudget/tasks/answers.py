@@ -10,13 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
-from calibudget.errors import DataError, RecipeError
+from calibudget.errors import DataError, RecipeError, refuse_as
 from calibudget.tasks.answer_phrases import joined, parted
 from calibudget.tasks.choice import choice_is_final, parse_choice
 from calibudget.tasks.mathematics import math_equal, math_equal_at_sight, parse_math
 from calibudget.tasks.number import number_value, parse_number, sole_number, without_spacing
-from calibudget.tasks.plain_text import composed, plain, run_on, without_reasoning
-from calibudget.tasks.stated_answers import is_closed
+from calibudget.tasks.plain_text import composed, is_closed, plain, run_on, without_reasoning
 from calibudget.tasks.time_limits import ask
 from calibudget.values import CHECKED, Text, nfc
 
@@ -88,10 +87,8 @@ def _check_pattern(spec: AnswerSpec) -> None:
         word = "needs a pattern" if spec.kind == "regex" else "takes no pattern"
         raise RecipeError(f"answer.pattern: the kind {spec.kind!r} {word}")
     if spec.pattern is not None:
-        try:
+        with refuse_as(RecipeError, f"answer.pattern: {spec.pattern!r} is no regular expression", re.error):
             re.compile(spec.pattern)
-        except re.error as error:
-            raise RecipeError(f"answer.pattern: {spec.pattern!r} is no regular expression: {error}") from error
 
 
 _TRUE_FALSE = ("true", "false")

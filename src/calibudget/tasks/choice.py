@@ -67,12 +67,9 @@ class _Reader:
 
 
 def parse_choice(labels: tuple[str, ...], text: str, *, true_false: bool = False) -> str | None:
-    """The label that a plain and parted text gives as its answer, as `labels` spells it; None if it gives none.
+    """The label that a plain and parted text, cut where it runs on, gives as its answer, as `labels` spells it.
 
-    Args:
-        labels: the labels, distinct under case folding.
-        text: plain and parted text, cut where it runs on.
-        true_false: whether "yes" and "no" stand for the labels "true" and "false".
+    Labels are distinct under case folding; with `true_false` "yes" and "no" stand for the labels "true" and "false".
     """
     reader = _reader(labels, true_false)
     text = _decided(reader, text)
@@ -108,7 +105,11 @@ def _reader(labels: tuple[str, ...], true_false: bool) -> _Reader:
         runs=re.compile(_runs(every), re.IGNORECASE),
         tiers=tuple(
             re.compile(pattern, re.IGNORECASE)
-            for pattern in (_statements(every), _confirmations(every), _mentions(words, labels))
+            for pattern in (
+                _statements(every),
+                rf"(?<!/)(?P<confirmed>{every}){_CLOSING}[ \t]*{_every_language('right', every)}",
+                _mentions(words, labels),
+            )
         ),
         endings_known=all(re.fullmatch(r"\w+(?:[ _-]\w+)*", label) for label in labels),
     )
@@ -140,26 +141,18 @@ def _decided(reader: _Reader, text: str) -> str:
 
 def _statements(every: str) -> str:
     """What states a label: "the answer is B", or a first line of nothing else."""
+
+    def filler(phrases: Phrases) -> str:
+        return rf"{any_of(phrases.article)}[\s:]{{0,4}}"
+
     fixed = rf"####|<answer>|\\boxed ?\{{|{any_of(ENGLISH.choose)}(?=[\s:])"
-    openers = [
-        rf"(?:{fixed}|{answer_opener(ENGLISH, options=True)}){_DECORATION}(?:{_filler(ENGLISH)}|{_LATEX}){{0,4}}"
-    ]
+    openers = [rf"(?:{fixed}|{answer_opener(ENGLISH, options=True)}){_DECORATION}(?:{filler(ENGLISH)}|{_LATEX}){{0,4}}"]
     for phrases in LANGUAGES.values():
         chosen = f"|{any_of(phrases.choose)}" if phrases.choose else ""
-        openers.append(rf"(?:{answer_opener(phrases, options=True)}{chosen}){_DECORATION}(?:{_filler(phrases)}){{0,4}}")
+        openers.append(rf"(?:{answer_opener(phrases, options=True)}{chosen}){_DECORATION}(?:{filler(phrases)}){{0,4}}")
     ends = any_of("|".join(phrases.end for phrases in LANGUAGES.values() if phrases.end))
     bare = rf"\A{_DECORATION}(?P<bare>{every})(?={_CLOSING}[ \t]*{ends}?[.!]?{_CLOSING}[ \t]*(?:\n|\Z))"
     return rf"{bare}|(?:{'|'.join(openers)}){_DECORATION}(?<!/)(?P<stated>{every})(?!/\d)"
-
-
-def _filler(phrases: Phrases) -> str:
-    """What may stand between a statement and its label."""
-    return rf"{any_of(phrases.article)}[\s:]{{0,4}}"
-
-
-def _confirmations(every: str) -> str:
-    """What says that a label is right: "B is the correct answer"."""
-    return rf"(?<!/)(?P<confirmed>{every}){_CLOSING}[ \t]*{_every_language('right', every)}"
 
 
 def _mentions(words: list[str], labels: Sequence[str]) -> str:

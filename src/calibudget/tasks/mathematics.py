@@ -15,8 +15,7 @@ from typing import Final
 from calibudget.errors import DependencyError
 from calibudget.tasks.answer_phrases import joined
 from calibudget.tasks.number import number_value, parse_number
-from calibudget.tasks.plain_text import holds_prose
-from calibudget.tasks.stated_answers import closed, has_open_box, stated_answers
+from calibudget.tasks.plain_text import closed, has_open_box, holds_prose, stated_answers
 from calibudget.tasks.time_limits import ask
 
 #: Seconds to wait for a comparison; its worker ends after far fewer of computing, whatever else the machine does.

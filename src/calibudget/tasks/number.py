@@ -14,7 +14,7 @@ from fractions import Fraction
 from typing import Final
 
 from calibudget.tasks.answer_phrases import ENGLISH, LANGUAGES, any_of
-from calibudget.tasks.stated_answers import closed, has_open_box, stated_answers
+from calibudget.tasks.plain_text import closed, has_open_box, stated_answers
 
 _DIGITS: Final = r"(?:\d{1,3}(?:,\d{2,3}){0,20},\d{3}(?!\d)|\d+)"
 _DAY: Final = r"(?:0?[1-9]|[12]\d|3[01])"

@@ -102,6 +102,14 @@ def text_of(fields: Fields, name: str) -> str:
     return value
 
 
+def texts_of(fields: Fields, name: str, within: str = "") -> list[str]:
+    """A field that must hold texts, at least one and none blank; `within` stands before its name in the message."""
+    value = fields.get(name)
+    if not isinstance(value, list) or not value or not all(isinstance(item, str) and item.strip() for item in value):
+        raise DataError(f"the field {within + name!r} must hold a list of texts, not {value!r:.80}")
+    return value
+
+
 def _index(fields: Fields, name: str, choices: int, *, first: int) -> int:
     """The 0-based position that a numeric label names, counted in the data from `first`."""
     value = fields.get(name)
@@ -168,7 +176,7 @@ def _social_i_qa(fields: Fields) -> tuple[str, str, str]:
 
 
 def _hellaswag(fields: Fields) -> tuple[str, str, str]:
-    endings = _texts(fields.get("endings"), "endings")
+    endings = texts_of(fields, "endings")
     context = text_of(fields, "ctx")
     if fields.get("activity_label") is not None:
         context = f"{text_of(fields, 'activity_label')}: {context}"
@@ -207,16 +215,10 @@ def _keyed_choices(choices: object) -> tuple[list[str], list[str]]:
         choices = {name: [choice.get(name) for choice in choices] for name in ("text", "label")}
     if not isinstance(choices, Mapping):
         raise DataError(f"the field 'choices' must hold texts and labels, not {choices!r:.80}")
-    texts, keys = _texts(choices.get("text"), "choices.text"), _texts(choices.get("label"), "choices.label")
+    texts, keys = texts_of(choices, "text", "choices."), texts_of(choices, "label", "choices.")
     if len(texts) != len(keys) or len(set(keys)) != len(keys) or not 2 <= len(keys) <= len(_ANSWERS.labels):
         raise DataError(f"the choices must be 2 to {len(_ANSWERS.labels)} texts with a label each: {choices!r:.80}")
     return texts, keys
-
-
-def _texts(value: object, name: str) -> list[str]:
-    if not isinstance(value, list) or not value or not all(isinstance(item, str) and item.strip() for item in value):
-        raise DataError(f"the field {name!r} must hold a list of texts, not {value!r:.80}")
-    return value
 
 
 def _gsm8k(fields: Fields) -> tuple[str, str, None]:

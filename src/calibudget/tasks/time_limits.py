@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import IO, Final
+from typing import Any, Final
 
 from calibudget.errors import CalibudgetError
 
@@ -27,7 +27,7 @@ class _Process:
     """One running program; its lines are read by a thread, so that waiting for one can end."""
 
     def __init__(self, kind: str) -> None:
-        self._process = subprocess.Popen(  # noqa: S603 - our own file under our own interpreter
+        self._process: Any = subprocess.Popen(  # noqa: S603 - our own file under our own interpreter
             [sys.executable, "-P", str(_PROGRAM), kind],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -43,8 +43,8 @@ class _Process:
     def ask(self, question: object, limit_s: float) -> object:
         """The answer, or None if the process died or the time limit passed: then it has to be stopped."""
         try:
-            _pipe(self._process.stdin).write(json.dumps(question).encode() + b"\n")
-            _pipe(self._process.stdin).flush()
+            self._process.stdin.write(json.dumps(question).encode() + b"\n")
+            self._process.stdin.flush()
         except OSError:
             return None
         line = self._next_line(limit_s)
@@ -56,13 +56,13 @@ class _Process:
         self._process.wait()
         for pipe in (self._process.stdin, self._process.stdout):
             try:
-                _pipe(pipe).close()
+                pipe.close()
             except OSError:
                 continue
 
     def _pump(self) -> None:
         try:
-            for line in _pipe(self._process.stdout):
+            for line in self._process.stdout:
                 self._lines.put(line)
         except (OSError, ValueError):  # closed while reading
             pass
@@ -80,12 +80,9 @@ _idle: dict[str, list[_Process]] = {}
 
 
 def ask(kind: str, question: object, limit_s: float) -> object:
-    """What `tasks/bounded_worker.py` answers, both sides JSON; None if it died or took longer than the limit.
+    """What `tasks/bounded_worker.py` answers under one of its kinds, both sides JSON.
 
-    Args:
-        kind: one of its kinds.
-        question: any JSON value that this kind takes.
-        limit_s: seconds of waiting; the start of a process isn't counted.
+    None if it died or took longer than the limit, in seconds of waiting; the start of a process isn't counted.
     """
     idle = _idle.setdefault(kind, [])
     try:
@@ -108,9 +105,3 @@ def _stop_all() -> None:
     for idle in _idle.values():
         while idle:
             idle.pop().stop()
-
-
-def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
-    if pipe is None:  # never: both are asked for
-        raise CalibudgetError("the process has no pipe")
-    return pipe

@@ -96,14 +96,10 @@ def response_loss(
 ) -> Tensor:
     """Sum of the labels' cross-entropies times `scale`, a float32 scalar, differentiable in `hidden` alone.
 
-    Args:
-        hidden: last hidden states, shape (n, H).
-        rows: which of them predict the labels, shape (L,), int64; each once, but for those without a label.
-        head: the output head.
-        labels: ids, or `NO_LABEL` for one that doesn't count, shape (L,), int64.
-        scale: one over the labels (or the examples) of the whole effective batch, a scalar: then the sum over all
-            batches of a step is the mean over its tokens (or examples), however they are parted (paper 2.4).
-        plain: a compiled form of `chunk_gradient`.
+    Of last hidden states (n, H), `rows` predict the labels, each once but for those without a label; both have shape
+    (L,), int64, and a label is an id or `NO_LABEL`, which doesn't count. The scale is one over the labels (or the
+    examples) of the whole effective batch: then the sum over all batches of a step is the mean over its tokens (or
+    examples), however they are parted (paper 2.4). `plain` is a compiled form of `chunk_gradient`.
     """
     loss: Tensor = _ResponseLoss.apply(  # type: ignore[no-untyped-call]
         hidden, rows, head, labels, scale, plain or chunk_gradient

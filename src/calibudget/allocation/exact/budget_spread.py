@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from calibudget.allocation.exact.doubles import LARGEST_BUDGET, TieKey, exact_sum, filtered
+from calibudget.allocation.exact.doubles import LARGEST_BUDGET, ArraySpread, TieKey, exact_sum, filtered
 from calibudget.allocation.exact.integers import Floats, Integers, exact_shares
 from calibudget.allocation.exact.numbers import integer_weights
 
@@ -25,25 +25,12 @@ class Spread:
     shares: Callable[[], list[float]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ArraySpread:
-    """Quotas, int64 of shape (K,), and the shares behind them, correctly rounded float64, made when asked for."""
-
-    quotas: Integers
-    shares: Callable[[], Floats]
-
-
 def spread(
     utilities: Sequence[object], labels: Sequence[str], lower: Sequence[int], upper: Sequence[int], budget: int
 ) -> Spread:
     """Shares at the water level and their rounding, for sum(lower) <= budget <= sum(upper); see `exact_shares`.
 
-    Args:
-        utilities: real numbers as given, shape (K,).
-        labels: the sources in code-point order, for messages.
-        lower: bounds >= 0, shape (K,).
-        upper: bounds >= lower, shape (K,).
-        budget: B.
+    Sequences have shape (K,): utilities as given, labels in code-point order, for messages, 0 <= lower <= upper.
 
     Raises:
         InputTypeError, AllocationError: a utility that isn't a nonnegative finite number.
@@ -70,14 +57,10 @@ def _within(bounds: Sequence[int], budget: int) -> Integers:
 def spread_arrays(
     utilities: Floats, lower: Integers, upper: Integers, budget: int, tie_key: TieKey | None = None
 ) -> ArraySpread | None:
-    """`spread` on arrays; None where the float filter doesn't apply.
+    """`spread` on arrays of shape (K,); None where the float filter doesn't apply.
 
-    Args:
-        utilities: finite, >= 0, shape (K,).
-        lower: bounds of at least 0, shape (K,).
-        upper: bounds from lower to budget, shape (K,).
-        budget: between the sums of the bounds.
-        tie_key: from a position to what settles ties, ascending; without it the position does.
+    Utilities are finite and at least 0, 0 <= lower <= upper <= budget. `tie_key` gives from a position what settles
+    ties, ascending; without it the position does.
     """
     if not 0 < len(utilities) < _MANY or budget > LARGEST_BUDGET:
         return None
@@ -100,13 +83,7 @@ def spread_arrays(
         return None
     quotas = lower.copy()
     quotas[index] = found.quotas
-
-    def shares() -> Floats:
-        values = quotas.astype(np.float64)
-        values[index] = found.shares()
-        return values
-
-    return ArraySpread(quotas=quotas, shares=shares)
+    return ArraySpread.at(quotas, index, found.shares)
 
 
 def _spread_active(
@@ -117,5 +94,4 @@ def _spread_active(
         return ArraySpread(quotas=lower.copy(), shares=lambda: lower.astype(np.float64))
     if exact_sum(upper) == budget:
         return ArraySpread(quotas=upper.copy(), shares=lambda: upper.astype(np.float64))
-    result = filtered(utilities, lower, upper, budget, tie_key)
-    return None if result is None else ArraySpread(quotas=result.quotas, shares=result.shares)
+    return filtered(utilities, lower, upper, budget, tie_key)

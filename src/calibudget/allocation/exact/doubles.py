@@ -116,13 +116,9 @@ class Level:
         return whole, parts
 
     def largest(self, whole: Integers, parts: Floats, count: int, tie_key: TieKey | None) -> Integers:
-        """Positions of the `count` largest true shares less `whole`, 0 < count < K.
+        """Positions of the `count` largest true shares less `whole`, 0 < count < K; `tie_key` as of `spread_arrays`.
 
-        Args:
-            whole: the integer parts of the shares, shape (K,).
-            parts: what the computed shares are beyond them, shape (K,).
-            count: how many to find.
-            tie_key: settles ties; without it the position does.
+        `whole` are the integer parts of the shares, `parts` what the computed shares are beyond them, shape (K,).
         """
         most = float(whole.max()) + 1
         single, twofold = most * _SINGLE + _ABSOLUTE, most * _TWOFOLD + _ABSOLUTE
@@ -236,38 +232,31 @@ _CORRECTIONS: Final = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Filtered:
-    """Quotas, and the level of the sources between their bounds.
-
-    Attributes:
-        quotas: largest-remainder quotas, shape (K,).
-        free: where the sources are whose shares are between their bounds.
-        level: their level; None without such sources.
-    """
+class ArraySpread:
+    """Quotas, int64 of shape (K,), and the shares behind them, correctly rounded float64, made when asked for."""
 
     quotas: Integers
-    free: slice | Integers
-    level: Level | None
+    shares: Callable[[], Floats]
 
-    def shares(self) -> Floats:
-        """The shares as correctly rounded doubles, shape (K,); those at a bound are the quotas."""
-        shares = self.quotas.astype(np.float64)
-        if self.level is not None:
-            shares[self.free] = self.level.nearest()
-        return shares
+    @classmethod
+    def at(cls, quotas: Integers, free: slice | Integers, nearest: Callable[[], Floats]) -> ArraySpread:
+        """Shares that are the quotas, but for sources between their bounds."""
+
+        def shares() -> Floats:
+            values = quotas.astype(np.float64)
+            values[free] = nearest()
+            return values
+
+        return cls(quotas=quotas, shares=shares)
 
 
 def filtered(
     utilities: Floats, lower: Integers, upper: Integers, budget: int, tie_key: TieKey | None = None
-) -> Filtered | None:
+) -> ArraySpread | None:
     """Largest-remainder quotas at the water level of sources that have utility and room.
 
-    Args:
-        utilities: finite and positive, shape (K,), 1 <= K < 2**26.
-        lower: bounds of at least 0, shape (K,).
-        upper: bounds above lower and at most the budget, shape (K,).
-        budget: strictly between the sums of the bounds, at most `LARGEST_BUDGET`.
-        tie_key: from a position to what settles ties, ascending; without it the position does.
+    Utilities are finite and positive, 0 <= lower < upper <= budget, of shape (K,), 1 <= K < 2**26. The budget lies
+    strictly between the sums of the bounds and is at most `LARGEST_BUDGET`. `tie_key` as of `spread_arrays`.
 
     Returns:
         None in the rare case that exact decisions keep contradicting the doubles' view of which bounds bind.
@@ -275,7 +264,7 @@ def filtered(
     doubles = Doubles.of(utilities)
     if int(upper.min()) == budget and not lower.any():
         level = Level.at(doubles, budget, doubles.total(), float(utilities.max()))
-        return Filtered(quotas=_rounded(level, tie_key), free=slice(None), level=level)
+        return ArraySpread(quotas=_rounded(level, tie_key), shares=level.nearest)
     sides = _trial_sides(utilities, lower, upper, budget)
     for _ in range(_CORRECTIONS):
         trial = _level(doubles, lower, upper, sides, budget)
@@ -288,14 +277,14 @@ def filtered(
     return None
 
 
-def _settled(level: Level, sides: Sides, lower: Integers, upper: Integers, tie_key: TieKey | None) -> Filtered:
+def _settled(level: Level, sides: Sides, lower: Integers, upper: Integers, tie_key: TieKey | None) -> ArraySpread:
     """Bounds for the sources at them, rounded shares for the rest."""
     quotas, free = np.where(sides > 0, upper, lower), np.flatnonzero(sides == 0)
     if not free.size:
-        return Filtered(quotas=quotas, free=free, level=None)
+        return ArraySpread(quotas=quotas, shares=lambda: quotas.astype(np.float64))
     part = level.only(free)
     quotas[free] = _rounded(part, None if tie_key is None else lambda k: tie_key(int(free[k])))
-    return Filtered(quotas=quotas, free=free, level=part)
+    return ArraySpread.at(quotas, free, part.nearest)
 
 
 def _rounded(level: Level, tie_key: TieKey | None) -> Integers:

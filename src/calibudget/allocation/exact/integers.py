@@ -197,13 +197,7 @@ def ordered_differences(
 ) -> Integers:
     """Integers with the signs and the order of budget * M_k - quota_k * total - offset, shape (n,).
 
-    Args:
-        doubles: the utilities, n of them.
-        budget: P.
-        total: W.
-        quotas: the integers to compare with; equal utilities must come with equal quotas.
-        width: a bound on the differences in units of `total`.
-        offset: what to take off all of them.
+    Equal doubles must come with equal quotas; `width` bounds the differences in units of `total`.
     """
     if not can_wrap(total, width):
         return _ranks(doubles, budget, total, quotas, offset)

@@ -25,16 +25,12 @@ _BEYOND_COUNTS: Final = 10**_MOST_DIGITS
 
 
 def as_count(value: object, name: str, label: str | None = None) -> int:
-    """A budget, floor, cap or pool size as a Python integer.
+    """A budget, floor, cap or pool size as a Python integer, for messages by its name and its source's label.
 
-    Args:
-        value: an integer of Python or numpy, >= 0. A float is refused even when it is whole: a count that went
-            through a float may already have lost its last digits.
-        name: what the number is, for the message.
-        label: the source that it belongs to, for the message.
+    A float is refused even when it is whole: a count that went through a float may already have lost its last digits.
 
     Raises:
-        InputTypeError: a bool, a float, a fraction or anything else that isn't an integer.
+        InputTypeError: a bool, a float, a fraction or anything else that isn't an integer of Python or numpy.
         AllocationError: a negative integer, or one of more than 4,000 digits.
     """
     try:

@@ -9,14 +9,22 @@ from itertools import groupby
 
 from calibudget.errors import ArtefactError
 from calibudget.evaluation.aggregates import PANELS
-from calibudget.evaluation.benchmarks import HELD_OUT, TASKS, bare_id, ids_sha256
+from calibudget.evaluation.benchmarks import HELD_OUT, TASKS, bare_id
+from calibudget.evaluation.generation import SUFFIX, chosen_again
 from calibudget.evaluation.judge import judged_again
-from calibudget.evaluation.likelihood import SUFFIX, chosen_again
-from calibudget.evaluation.predictions import PREDICTIONS_NAME, Prediction, read_predictions
-from calibudget.evaluation.results import EVALUATION, EVALUATION_NAME, Evaluation, task_result
+from calibudget.evaluation.results import (
+    EVALUATION,
+    EVALUATION_NAME,
+    PREDICTIONS_NAME,
+    Evaluation,
+    Prediction,
+    read_predictions,
+    task_result,
+)
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.pipeline.run_directory import calibration_set
 from calibudget.pipeline.user_tasks import held_out_benchmarks
+from calibudget.store.artefacts import ids_sha256
 from calibudget.store.checksums import file_digest
 from calibudget.store.scores import SCORES_NAME, read_scores
 from calibudget.store.splits import SPLITS_NAME, SplitIds
@@ -125,7 +133,7 @@ def _check_results(
     for task, own in by_task.items():
         stored = evaluation.tasks[task]
         ids = [one.item_id for one in own]
-        evidence = {**stored.evidence, "items_sha256": ids_sha256(ids)}
+        evidence = {**stored.evidence, "items_sha256": ids_sha256(sorted(ids))}
         shared = sorted({*stored.shared_with_training} & {*ids})
         calibration = stored.shared_with_calibration
         if calibration is not None:  # of items with ids of their own it is taken as given
