@@ -22,7 +22,7 @@ from calibudget.study.reporting.claims import (
     t_interval,
     wins,
 )
-from calibudget.study.reporting.intervals import Interval, TaskItems, bootstrap_examples
+from calibudget.study.reporting.intervals import Draws, Interval, TaskItems, bootstrap_examples
 from testbed.bench import unpacked
 from testbed.families import COMPANION
 from testbed.protocol import Point, Protocol
@@ -205,7 +205,7 @@ class PointResults:
         }
         weights = dict.fromkeys(self.labels, 1 / len(self.labels))
         name = f"{self.point.name}: {policy} - {comparator}"
-        return bootstrap_examples(tasks, weights, name=name, seed=ANALYSIS_SEED)
+        return bootstrap_examples(tasks, weights, Draws(name, ANALYSIS_SEED))
 
 
 def claims(comparisons: Sequence[Comparison], planned: int) -> dict[str, Claim]:

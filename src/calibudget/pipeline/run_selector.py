@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.prepare import Prepared
@@ -48,9 +48,7 @@ def selector_parts(recipe: Recipe, prepared: Prepared, names: Sequence[str] | No
         DataError: a value of the data that is no number to select by.
     """
     pools = {label: split.candidates for label, split in prepared.splits.items()}
-    return {
-        name: _MAKERS[name](recipe, getattr(recipe.selector, name), pools) for name in names or recipe.selector.given
-    }
+    return {name: _made(recipe, name, pools) for name in names or recipe.selector.given}
 
 
 def joined(recipe: Recipe, parts: Parts) -> RecipeSelector:
@@ -87,57 +85,38 @@ def selector_of_run(recipe: Recipe, directory: Path) -> RecipeSelector:
 
 def recipe_parameters(recipe: Recipe) -> dict[str, dict[str, Any]]:
     """The parameters of each selector that follow from the recipe alone."""
-    return {name: _PARAMETERS[name](recipe, getattr(recipe.selector, name)) for name in recipe.selector.given}
+    return {name: _parameters(recipe, getattr(recipe.selector, name)) for name in recipe.selector.given}
 
 
-def _from_scores(recipe: Recipe, part: ScoresPart, pools: Pools) -> Scored:
-    descending = part.order == "descending"
-    if part.column is not None:
-        made = column_selector(pools, part.column, descending=descending)
-        return replace(made, parameters=_scores_parameters(recipe, part))
-    path = recipe.beside(part.file or "")
-    values, others = _of_candidates(path, pools, strict=part.others == "refuse")
-    sign = 1.0 if descending else -1.0
-    scores = {source: {one: sign * value for one, value in rows.items()} for source, rows in values.items()}
-    parameters = _scores_parameters(recipe, part) | {"file": _file(path), "others_found": others}
-    return Scored(name="scores", scores=scores, parameters=parameters)
-
-
-def _from_quality(recipe: Recipe, part: QualityPart, pools: Pools) -> Scored:
-    made = quality_selector(pools, length=_length(recipe, part, pools), band=part.length)
-    return replace(made, parameters=_quality_parameters(recipe, part))
-
-
-def _from_influence(recipe: Recipe, part: InfluencePart, pools: Pools) -> Scored:
-    path = recipe.beside(part.file)
-    pool = proxy_pool({label: [one.record_id for one in records] for label, records in pools.items()})
-    contract = ProxyContract(subgroups=_subgroups(recipe, part), shards=part.shards)
-    made = influence_selector(read_proxy_file(path), pool, contract=contract, name=path.name)
-    return replace(made, parameters={**made.parameters, "file": _file(path)})
-
-
-def _scores_parameters(_recipe: Recipe, part: ScoresPart) -> dict[str, Any]:
+def _parameters(recipe: Recipe, part: ScoresPart | QualityPart | InfluencePart) -> dict[str, Any]:
+    if isinstance(part, QualityPart):
+        return {"length": list(part.length), "unit": part.unit}
+    if isinstance(part, InfluencePart):
+        return {"subgroups": list(_subgroups(recipe, part)), "shards": part.shards}
     return {"order": part.order} | ({"others": part.others} if part.column is None else {"column": part.column})
 
 
-def _quality_parameters(_recipe: Recipe, part: QualityPart) -> dict[str, Any]:
-    return {"length": list(part.length), "unit": part.unit}
-
-
-def _influence_parameters(recipe: Recipe, part: InfluencePart) -> dict[str, Any]:
-    return {"subgroups": list(_subgroups(recipe, part)), "shards": part.shards}
-
-
-_MAKERS: Final[dict[str, Callable[..., Scored]]] = {
-    "scores": _from_scores,
-    "quality": _from_quality,
-    "influence": _from_influence,
-}
-_PARAMETERS: Final[dict[str, Callable[..., dict[str, Any]]]] = {
-    "scores": _scores_parameters,
-    "quality": _quality_parameters,
-    "influence": _influence_parameters,
-}
+def _made(recipe: Recipe, name: str, pools: Pools) -> Scored:
+    part: ScoresPart | QualityPart | InfluencePart = getattr(recipe.selector, name)
+    parameters = _parameters(recipe, part)
+    if isinstance(part, QualityPart):
+        made = quality_selector(pools, length=_length(recipe, part, pools), band=part.length)
+    elif isinstance(part, InfluencePart):
+        path = recipe.beside(part.file)
+        pool = proxy_pool({label: [one.record_id for one in records] for label, records in pools.items()})
+        contract = ProxyContract(subgroups=_subgroups(recipe, part), shards=part.shards)
+        made = influence_selector(read_proxy_file(path), pool, contract=contract, name=path.name)
+        parameters = {**made.parameters, "file": _file(path)}
+    elif part.column is not None:
+        made = column_selector(pools, part.column, descending=part.order == "descending")
+    else:
+        path = recipe.beside(part.file or "")
+        values, others = _of_candidates(path, pools, strict=part.others == "refuse")
+        sign = 1.0 if part.order == "descending" else -1.0
+        scores = {source: {one: sign * value for one, value in rows.items()} for source, rows in values.items()}
+        made = Scored(name=name, scores=scores)
+        parameters |= {"file": _file(path), "others_found": others}
+    return replace(made, parameters=parameters)
 
 
 def _subgroups(recipe: Recipe, part: InfluencePart) -> tuple[str, ...]:

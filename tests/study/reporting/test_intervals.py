@@ -8,7 +8,14 @@ import pytest
 
 from calibudget.errors import InputError
 from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, PANELS
-from calibudget.study.reporting.intervals import Stratum, TaskItems, bootstrap_examples, bootstrap_tasks, strata_of
+from calibudget.study.reporting.intervals import (
+    Draws,
+    Stratum,
+    TaskItems,
+    bootstrap_examples,
+    bootstrap_tasks,
+    strata_of,
+)
 
 R = 20_000
 
@@ -26,10 +33,8 @@ def test_tasks_agree_with_every_possible_resample() -> None:
         for drawn in itertools.product("abc", repeat=3)
     ]
     # a level whose quantiles lie within a step of the exact distribution, not at its edge
-    found = bootstrap_tasks(differences, strata, name="x", seed=1, resamples=R, level=0.83)
+    found = bootstrap_tasks(differences, strata, draws=Draws("x", 1, R, 0.83))
     assert (found.low, found.high) == pytest.approx(quantiles(every, 0.83))  # type: ignore[arg-type]
-    assert found.level == 0.83
-    assert found.resamples == R
 
 
 def test_tasks_and_seeds_agree_with_every_possible_resample() -> None:
@@ -41,7 +46,7 @@ def test_tasks_and_seeds_agree_with_every_possible_resample() -> None:
         for seeds in itertools.product(range(3), repeat=3)
     ]
     differences = dict(zip("ab", table.tolist(), strict=True))
-    found = bootstrap_tasks(differences, strata, over="tasks and seeds", name="x", seed=1, resamples=R, level=0.9)
+    found = bootstrap_tasks(differences, strata, over="tasks and seeds", draws=Draws("x", 1, R, 0.9))
     assert (found.low, found.high) == pytest.approx(quantiles(every, 0.9))
 
 
@@ -60,19 +65,15 @@ def test_examples_agree_with_every_possible_resample(shared: bool) -> None:
                 for second in drawn_items
             ]
     tasks = {"t": TaskItems(differences=list(values), shared=shared)}
-    found = bootstrap_examples(tasks, {"t": 0.5}, name="x", seed=3, resamples=R, level=0.86)
+    found = bootstrap_examples(tasks, {"t": 0.5}, Draws("x", 3, R, 0.86))
     low, high = quantiles(every, 0.86)
     assert (found.low, found.high) == pytest.approx((low / 2, high / 2), abs=0.035)
 
 
 def test_items_that_seeds_share_widen_the_interval() -> None:
     one = np.sin(np.arange(200.0))  # the same differences in all seeds: only items vary
-    crossed = bootstrap_examples(
-        {"t": TaskItems(differences=[one] * 4, shared=True)}, {"t": 1.0}, name="x", seed=1, resamples=2000
-    )
-    nested = bootstrap_examples(
-        {"t": TaskItems(differences=[one] * 4, shared=False)}, {"t": 1.0}, name="x", seed=1, resamples=2000
-    )
+    crossed = bootstrap_examples({"t": TaskItems(differences=[one] * 4, shared=True)}, {"t": 1.0}, Draws("x", 1, 2000))
+    nested = bootstrap_examples({"t": TaskItems(differences=[one] * 4, shared=False)}, {"t": 1.0}, Draws("x", 1, 2000))
     standard_error = one.std() / np.sqrt(200)
     assert crossed.high - crossed.low == pytest.approx(2 * 1.96 * standard_error, rel=0.08)
     assert nested.high - nested.low < 0.75 * (crossed.high - crossed.low)
@@ -83,7 +84,7 @@ def test_a_stream_belongs_to_its_name_and_seed() -> None:
     strata = [Stratum(tasks=tuple("abcdefgh"), weight=Fraction(1))]
 
     def ask(name: str, seed: int) -> tuple[float, float]:
-        found = bootstrap_tasks(differences, strata, name=name, seed=seed, resamples=97)
+        found = bootstrap_tasks(differences, strata, draws=Draws(name, seed, 97))
         return found.low, found.high
 
     assert ask("x", 1) == ask("x", 1)

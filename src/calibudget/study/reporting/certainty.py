@@ -19,7 +19,14 @@ from calibudget.study.reporting.claims import (
     t_test_p,
 )
 from calibudget.study.reporting.endpoint_display import UNITS, difference_shown, head, p_shown
-from calibudget.study.reporting.intervals import Interval, TaskItems, bootstrap_examples, bootstrap_tasks, strata_of
+from calibudget.study.reporting.intervals import (
+    Draws,
+    Interval,
+    TaskItems,
+    bootstrap_examples,
+    bootstrap_tasks,
+    strata_of,
+)
 from calibudget.study.reporting.results import Block, Results
 from calibudget.study.reporting.table import UNDEFINED, Quantity, Shown, Table
 
@@ -81,10 +88,7 @@ def task_interval(block: Block, endpoint: str, *, seeds: bool) -> Interval | Non
         differences,
         strata_of(panel, protocol.all_panels),
         over="tasks and seeds" if seeds else "tasks",
-        name=f"tasks/{block.point}/{block.backbone}/{endpoint}",
-        seed=protocol.analysis.seed,
-        resamples=protocol.analysis.resamples,
-        level=protocol.analysis.level,
+        draws=_draws(block, f"tasks/{block.point}/{block.backbone}/{endpoint}"),
     )
 
 
@@ -103,14 +107,13 @@ def example_interval(block: Block, endpoint: str) -> Interval | None:
     whole = {task: one for task, one in tasks.items() if one is not None}
     if len(whole) < len(tasks):
         return None
-    return bootstrap_examples(
-        whole,
-        weights,
-        name=f"examples/{block.point}/{block.backbone}/{endpoint}",
-        seed=protocol.analysis.seed,
-        resamples=protocol.analysis.resamples,
-        level=protocol.analysis.level,
-    )
+    draws = _draws(block, f"examples/{block.point}/{block.backbone}/{endpoint}")
+    return bootstrap_examples(whole, weights, draws)
+
+
+def _draws(block: Block, name: str) -> Draws:
+    analysis = block.protocol.analysis
+    return Draws(name, analysis.seed, analysis.resamples, analysis.level)
 
 
 Cells = list[Mapping[tuple[str, str], Items]]

@@ -27,14 +27,10 @@ class Interval:
     Attributes:
         low: its lower end, one of the replicates.
         high: its upper end.
-        level: its nominal level, such as 0.95.
-        resamples: number of replicates.
     """
 
     low: float
     high: float
-    level: float
-    resamples: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,10 +59,7 @@ def bootstrap_tasks(
     strata: Sequence[Stratum],
     *,
     over: Literal["tasks", "tasks and seeds"] = "tasks",
-    name: str,
-    seed: int,
-    resamples: int = RESAMPLES,
-    level: float = 0.95,
+    draws: Draws,
 ) -> Interval:
     """Interval of a panel's mean difference when its tasks are drawn again (paper 3.4, Qwen2.5 audit).
 
@@ -77,15 +70,11 @@ def bootstrap_tasks(
         differences: by task, one difference a seed, the seeds in the same order in each.
         strata: the panel's; see `strata_of`.
         over: what is drawn.
-        name: what is compared; with the seed it names the random stream.
-        seed: the analysis seed.
-        resamples: number of replicates.
-        level: between 0 and 1.
+        draws: by what.
     """
     arrays = [np.array([differences[task] for task in stratum.tasks], dtype=np.float64) for stratum in strata]
-    draws = _Draws(name, seed, resamples)
     drawn_seeds = draws.indices(arrays[0].shape[1]) if over == "tasks and seeds" else None
-    total = np.zeros(resamples)
+    total = np.zeros(draws.resamples)
     for stratum, array in zip(strata, arrays, strict=True):
         tasks = draws.indices(len(stratum.tasks))
         if drawn_seeds is None:
@@ -93,18 +82,10 @@ def bootstrap_tasks(
         else:
             means = array[tasks[:, :, None], drawn_seeds[:, None, :]].mean(axis=(1, 2))
         total += float(stratum.weight) * means
-    return _interval(total, level)
+    return draws.interval(total)
 
 
-def bootstrap_examples(
-    tasks: Mapping[str, TaskItems],
-    weights: Mapping[str, float],
-    *,
-    name: str,
-    seed: int,
-    resamples: int = RESAMPLES,
-    level: float = 0.95,
-) -> Interval:
+def bootstrap_examples(tasks: Mapping[str, TaskItems], weights: Mapping[str, float], draws: Draws) -> Interval:
     """Interval of a weighted mean of tasks when seeds and items are drawn again, tasks staying as they are.
 
     A replicate draws the seeds with replacement, the same for all tasks, then the items of each task: once for all
@@ -114,17 +95,13 @@ def bootstrap_examples(
     Args:
         tasks: the paired differences by task, all over the same seeds.
         weights: what each task's mean weighs, by task.
-        name: what is compared; with the seed it names the random stream.
-        seed: the analysis seed.
-        resamples: number of replicates.
-        level: between 0 and 1.
+        draws: by what.
     """
-    draws = _Draws(name, seed, resamples)
     seeds = draws.indices(len(next(iter(tasks.values())).differences))
-    total = np.zeros(resamples)
+    total = np.zeros(draws.resamples)
     for task, weight in weights.items():
         total += weight * _replicates(tasks[task], seeds, draws)
-    return _interval(total, level)
+    return draws.interval(total)
 
 
 def strata_of(panel: str, panels: Panels) -> tuple[Stratum, ...]:
@@ -143,7 +120,7 @@ def _strata(parts: Sequence[str], panels: Panels, weight: Fraction) -> list[Stra
     return own + [one for part in parts if part in panels for one in _strata(panels[part], panels, share)]
 
 
-def _replicates(items: TaskItems, seeds: NDArray[np.int64], draws: _Draws) -> Floats:
+def _replicates(items: TaskItems, seeds: NDArray[np.int64], draws: Draws) -> Floats:
     """The task's mean difference in each replicate, shape (R,)."""
     if not items.shared:
         return _nested(items.differences, seeds, draws)
@@ -159,7 +136,7 @@ def _replicates(items: TaskItems, seeds: NDArray[np.int64], draws: _Draws) -> Fl
     return found
 
 
-def _nested(differences: Sequence[Floats], seeds: NDArray[np.int64], draws: _Draws) -> Floats:
+def _nested(differences: Sequence[Floats], seeds: NDArray[np.int64], draws: Draws) -> Floats:
     """As `_replicates`, with items drawn anew for every drawn seed."""
     total = np.zeros(len(seeds))
     for column in seeds.T:
@@ -172,15 +149,22 @@ def _nested(differences: Sequence[Floats], seeds: NDArray[np.int64], draws: _Dra
     return means
 
 
-class _Draws:
-    """One stream of uniform indices, each ((raw >> 32) * n) >> 32 of a 64-bit output, as in calibration."""
+class Draws:
+    """One stream of uniform indices, each ((raw >> 32) * n) >> 32 of a 64-bit output, as in calibration.
 
-    def __init__(self, name: str, seed: int, resamples: int) -> None:
-        self._stream, self._resamples = named_stream("study", seed, name), resamples
+    Args:
+        name: what is compared; with the seed it names the stream.
+        seed: the analysis seed.
+        resamples: number of replicates.
+        level: of the interval, between 0 and 1.
+    """
+
+    def __init__(self, name: str, seed: int, resamples: int = RESAMPLES, level: float = 0.95) -> None:
+        self._stream, self.resamples, self._level = named_stream("study", seed, name), resamples, level
 
     def indices(self, size: int) -> NDArray[np.int64]:
         """Indices below `size`, shape (R, size)."""
-        return self._draw(self._resamples, size)
+        return self._draw(self.resamples, size)
 
     def counts(self, rows: int, size: int) -> Floats:
         """How often each of `size` items is drawn in as many draws, shape (rows, size)."""
@@ -191,7 +175,8 @@ class _Draws:
         raw = self._stream.random_raw(rows * size) >> np.uint64(32)
         return ((raw * np.uint64(size)) >> np.uint64(32)).astype(np.int64).reshape(rows, size)
 
-
-def _interval(replicates: Floats, level: float) -> Interval:
-    low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2], method="inverted_cdf")
-    return Interval(low=float(low), high=float(high), level=level, resamples=len(replicates))
+    def interval(self, replicates: Floats) -> Interval:
+        """The quantiles of a statistic's replicates."""
+        ends = [(1 - self._level) / 2, (1 + self._level) / 2]
+        low, high = np.quantile(replicates, ends, method="inverted_cdf")
+        return Interval(low=float(low), high=float(high))
