@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from calibudget.errors import ArtefactError, InputError, TrainingError
+from calibudget.errors import ArtefactError, InputError
 from calibudget.export.configuration import configuration
 from calibudget.export.trainer_rows import write_blend, write_croissant, write_messages, write_tokens
 from calibudget.export.trainers import Job, Trainer, trainer_named
@@ -23,12 +23,13 @@ from calibudget.pipeline.train import (
     check_model,
     encoded,
     finished_run,
+    model_of,
     rows_to_encode,
     training_libraries,
     training_options,
     within_context,
 )
-from calibudget.pipeline.verify import verify
+from calibudget.pipeline.verify import verified
 from calibudget.store.canonical import canonical_json
 from calibudget.store.checksums import file_digest
 from calibudget.store.files import directory_lock, make_directory, write_atomic
@@ -98,7 +99,8 @@ def export(
         with training_libraries(f"export --for {trainer}"):
             import calibudget.training.target_layers  # noqa: F401 - before the long part, whether it is there
     options = training_options(run.recipe, overrides)
-    _check_verified(directory, progress)
+    with whole(progress, "verifying"):
+        verified(directory, "nothing is handed over")
     with _new_folder(output) as folder:
         if target.rows in ("hub", "croissant"):
             made = _TrainSet(run=run, config=options.config)
@@ -134,27 +136,13 @@ def _check_used(target: Trainer, overrides: Sequence[str]) -> None:
             )
 
 
-def _check_verified(directory: Path, progress: Progress) -> None:
-    with whole(progress, "verifying"):
-        differences = verify(directory).differences
-    if differences:
-        first = differences[0]
-        raise ArtefactError(
-            f"{directory}: doesn't verify, so nothing is handed over: {first.file}: {first.field}: "
-            f"expected {first.expected}, found {first.found}; `calibudget verify` says more"
-        )
-
-
 def _with_tokens(
     run: FinishedRun, options: Any, model: str | None, *, allow_other_model: bool, progress: Progress
 ) -> _WithTokens:
     """Encode the train set as `train` does, without loading the model's weights."""
     from calibudget.lm.loading import outline_model
 
-    name = model or run.recipe.model
-    if name is None:
-        raise TrainingError("the run's recipe names no model, whose tokenizer is needed; name one with --model")
-    outline = outline_model(name)
+    outline = outline_model(model or model_of(run.recipe))
     language_model = outline.language_model
     check_model(run.manifest, language_model.identity, language_model.tokenizer, allow_other=allow_other_model)
     config = within_context(options, language_model.context_length)

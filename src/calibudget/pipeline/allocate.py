@@ -12,9 +12,9 @@ from calibudget.allocation.bounds import Group, least_units, most_units, parse_g
 from calibudget.allocation.plan import AllocationRequest, plan, pose_case
 from calibudget.allocation.policies import POLICIES, policy_named, pooled_quotas, refuse_removed
 from calibudget.allocation.utility_factors import products
-from calibudget.errors import AllocationError, InputError, UnfedPolicyError
+from calibudget.errors import AllocationError, ArtefactError, InputError, UnfedPolicyError
 from calibudget.messages import counted
-from calibudget.pipeline.pools import Pools, listed_pools, pools_of
+from calibudget.pipeline.pools import Pools, make_pools, pools_of
 from calibudget.pipeline.round_ledger import ROUNDS, ROUNDS_NAME
 from calibudget.records import AllocationPlan, Statistics, Unit
 from calibudget.store.artefacts import ALLOCATION, STATISTICS, STATISTICS_NAME, statistics_sha256
@@ -125,7 +125,10 @@ def request_from_files(
     if splits is not None:
         from calibudget.store.splits import read_splits
 
-        pools = listed_pools(read_splits(splits), unit, max_repeats, str(splits))
+        listed = read_splits(splits)
+        if unit == "tokens" and not any(ids.tokens for ids in listed.sources.values()):
+            raise ArtefactError(f"{splits}: counts no tokens; the file of a run with a budget of tokens does")
+        pools = make_pools(listed.sources, unit, listed.selection_seed, max_repeats)
     known = sizes if sizes or read is None else {label: row.pool_size for label, row in read.sources.items()}
     pool_sizes = {label: size * max_repeats for label, size in (known or {}).items()}
     if pools is not None and unit == "tokens":

@@ -16,7 +16,7 @@ from calibudget.selection.selectors import UNIFORM, Mix, Scored, Uniform
 
 if TYPE_CHECKING:
     from calibudget.recipe.schema import Recipe
-    from calibudget.store.splits import SourceIds, SplitIds
+    from calibudget.store.splits import SourceIds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,24 +135,13 @@ class Pools:
 
 def pools_of(recipe: Recipe, ids: Mapping[str, SourceIds], ledger: Ledger | None) -> Pools:
     """The pools of splits, after the rounds of a ledger."""
-    return _pools(ids, recipe.unit, recipe.selection_seed, recipe.max_repeats, ledger)
+    return make_pools(ids, recipe.unit, recipe.selection_seed, recipe.max_repeats, ledger)
 
 
-def listed_pools(splits: SplitIds, unit: Unit, max_repeats: int, name: str) -> Pools:
-    """The pools that a `splits.parquet` lists, without a recipe and in a first round.
-
-    Raises:
-        ArtefactError: tokens are asked for, and the file has no counts.
-    """
-    if unit == "tokens" and not any(ids.tokens for ids in splits.sources.values()):
-        raise ArtefactError(f"{name}: counts no tokens; the file of a run with a budget of tokens does")
-    return _pools(splits.sources, unit, splits.selection_seed, max_repeats)
-
-
-def _pools(
+def make_pools(
     ids: Mapping[str, SourceIds], unit: Unit, selection_seed: int, max_repeats: int, ledger: Ledger | None = None
 ) -> Pools:
-    """Candidates without a count can't be encoded, so that a budget of tokens can't hold them."""
+    """The pools of splits; candidates without a count can't be encoded, so that a budget of tokens can't hold them."""
     numbers = range(1, max_repeats + 1)
     queues: dict[str, Sequence[str]] = {}
     tokens: dict[str, dict[str, int]] = {}

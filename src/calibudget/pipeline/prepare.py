@@ -6,7 +6,7 @@ Reading every source of a recipe and parting it into calibration split and candi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,13 +23,14 @@ from calibudget.pipeline.training_encoding import (
     TokenCounter,
     check_encodable,
     counted_by,
+    each_encoded,
     token_counter,
     training_encoder,
     unfit_records,
     without_unfit,
 )
 from calibudget.recipe.schema import COMPANION, Recipe
-from calibudget.records import Record, Split
+from calibudget.records import Split
 from calibudget.selection.draw import marked, unmarked
 from calibudget.sequences import chunks
 from calibudget.sources.duplicates import Resolved
@@ -60,10 +61,13 @@ def part(
     Raises:
         DataError: too few records, or a calibration record of the last round is gone.
     """
-    size = 0 if recipe.calibration == "none" else recipe.calibration.per_source
     earlier = None if ledger is None else _earlier(recipe, ledger, source.scan.spec.label)
     parting = Parting(source, earlier=earlier, barred=barred, skipped=skipped)
-    return parting.draw(split_seed=recipe.split_seed, calibration_size=size, evaluation_size=recipe.evaluation_size)
+    return parting.draw(
+        split_seed=recipe.split_seed,
+        calibration_size=recipe.calibration_size,
+        evaluation_size=recipe.evaluation_size,
+    )
 
 
 def _earlier(recipe: Recipe, ledger: Ledger, label: str) -> Earlier:
@@ -295,21 +299,14 @@ def with_tokens(
         counted[label] = {}
         for chunk in chunks(chain(split.calibration, split.candidates), ENCODED):
             progress("counting tokens", done, total)
-            counted[label] |= _count(counter, chunk, skips=recipe.specs[label].on_error == "skip")
+            for record, count in each_encoded(counter.count, chunk):
+                if not isinstance(count, ScoringError):
+                    counted[label][record.record_id] = count
+                elif recipe.specs[label].on_error != "skip":
+                    raise count
             done += len(chunk)
     progress("counting tokens", total, total)
     return replace(prepared, tokens=counted, token_counter=settings | {"tokenizer_sha256": counter.tokenizer_sha256})
-
-
-def _count(counter: TokenCounter, records: Sequence[Record], *, skips: bool) -> dict[str, TokenCount]:
-    try:
-        return {record.record_id: count for record, count in zip(records, counter.count(records), strict=True)}
-    except ScoringError:
-        if not skips:
-            raise
-    if len(records) == 1:
-        return {}
-    return {name: count for record in records for name, count in _count(counter, [record], skips=True).items()}
 
 
 def hygiene_rules(recipe: Recipe) -> dict[str, object]:

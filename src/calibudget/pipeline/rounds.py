@@ -10,7 +10,7 @@ from calibudget.pipeline.pools import pools_of
 from calibudget.pipeline.round_ledger import ROUNDS, ROUNDS_NAME, Ledger, Round, RoundSource, picked_twice
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.run_selector import selector_of_run
-from calibudget.pipeline.verify import Found, verify
+from calibudget.pipeline.verify import Found, verified
 from calibudget.recipe.load import load_recipe
 from calibudget.recipe.schema import Recipe
 from calibudget.store.splits import SPLITS_NAME, read_splits
@@ -41,13 +41,7 @@ def ledger_of(directories: Iterable[Path]) -> Ledger:
     """
     rounds: dict[str, Round] = {}
     for directory in directories:
-        verified = verify(directory)
-        if verified.differences:
-            raise ArtefactError(
-                f"{directory}: doesn't verify, so it can't be an earlier round: {verified.differences[0]}"
-            )
-        assert verified.found is not None  # noqa: S101 - without differences everything was read
-        for each in _rounds_of(directory, verified.found):
+        for each in _rounds_of(directory, verified(directory, "it can't be an earlier round")):
             rounds.setdefault(each.manifest_sha256, each)
     ledger = Ledger(rounds=tuple(rounds.values()))
     label = picked_twice(ledger)

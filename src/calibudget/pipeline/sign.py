@@ -17,7 +17,7 @@ from calibudget.pipeline.checks.signature import (
     signature_rows,
     signing_scheme,
 )
-from calibudget.pipeline.verify import verify
+from calibudget.pipeline.verify import verified
 from calibudget.store.canonical import canonical_json, read_object
 from calibudget.store.checksums import SIGNATURE_NAME, file_digest, read_sums
 from calibudget.store.files import directory_lock, write_atomic
@@ -43,9 +43,7 @@ def sign(run_dir: str | Path, key_file: str | Path) -> str:
     """
     directory = Path(run_dir)
     key = _private_key(Path(key_file))
-    found = verify(directory)
-    if found.differences:
-        raise CheckFailedError(f"{directory}: doesn't verify, so it isn't signed: {found.differences[0]}")
+    verified(directory, "it isn't signed", CheckFailedError)
     with directory_lock(directory):
         payload = _statement(directory)
         signatures = _signatures_of(directory, payload)

@@ -155,7 +155,7 @@ def train(
         check_usable(output, resume=resume)
         check_writable(output)
     with whole(progress, "loading the model"):
-        language_model = _load(model or runs[0].recipe.model, devices, options.execution, shared)
+        language_model = _load(model or model_of(runs[0].recipe), devices, options.execution, shared)
     calibrated_on = check_model(
         runs[0].manifest, language_model.identity, language_model.tokenizer, allow_other=allow_other_model
     )
@@ -248,13 +248,18 @@ def _check_train_file(directory: Path, manifest: Manifest) -> Path:
     return directory / names[0]
 
 
-def _load(name: str | None, devices: Devices, execution: Execution, shared: Shared | None) -> Any:
+def model_of(recipe: Recipe) -> str:
+    """The model that a run's recipe names."""
+    if recipe.model is None:
+        raise RecipeError("the run's recipe names no model; name one with --model")
+    return recipe.model
+
+
+def _load(name: str, devices: Devices, execution: Execution, shared: Shared | None) -> Any:
     """A model to put factors on: loaded for that, or a twin of the shared one; on a CPU if it is to be parted."""
     from calibudget.lm.loading import load_model, twin
     from calibudget.lm.quantised import ON_LOADING
 
-    if name is None:
-        raise RecipeError("the run's recipe names no model; name one with --model")
     where = cast(Device, devices.device.type)
     if devices.shards(execution.shard):
         if execution.dtype in ON_LOADING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 
 from calibudget.errors import DependencyError, InputError, RecipeError, ScoringError
 from calibudget.pipeline.progress import Progress
@@ -31,6 +31,7 @@ ENCODED: Final = 1024
 #: The lengths of records, in tokens (in characters where no model is at hand); raises a ScoringError for one that can't
 #: be encoded.
 _Check = Callable[[Sequence[Record]], list[int]]
+Made = TypeVar("Made")
 
 
 def training_encoder(recipe: Recipe) -> Encoder | None:
@@ -115,7 +116,7 @@ def _unfit(recipe: Recipe, records: Iterable[Record], *, skips: bool) -> Iterato
     if check is None:
         return
     for chunk in chunks(records, ENCODED):
-        for record, length in _lengths(check, chunk):
+        for record, length in each_encoded(check, chunk):
             if isinstance(length, ScoringError):
                 if skips:
                     yield record, str(length).removeprefix(f"{record.name}: ")
@@ -140,7 +141,7 @@ def check_encodable(
         try:
             check(chunk)
         except ScoringError as error:
-            record = next((one for one, length in _lengths(check, chunk) if isinstance(length, ScoringError)), None)
+            record = next((one for one, length in each_encoded(check, chunk) if isinstance(length, ScoringError)), None)
             place = None if record is None else place_of(record)
             told = str(error)
             if record is not None and place is not None:
@@ -163,14 +164,16 @@ def _check(recipe: Recipe) -> _Check | None:
     return None
 
 
-def _lengths(check: _Check, records: Sequence[Record]) -> Iterator[tuple[Record, int | ScoringError]]:
-    """Records with their lengths; those that can't be encoded, found by halves, with the error."""
+def each_encoded(
+    encode: Callable[[Sequence[Record]], list[Made]], records: Sequence[Record]
+) -> Iterator[tuple[Record, Made | ScoringError]]:
+    """Records with what is made of each; those that can't be encoded, found by halves, with the error."""
     try:
-        yield from zip(records, check(records), strict=True)
+        yield from zip(records, encode(records), strict=True)
     except ScoringError as error:
         half = len(records) // 2
         for part in (records[:half], records[half:]) if half else ():
-            yield from _lengths(check, part)
+            yield from each_encoded(encode, part)
         if not half:
             yield records[0], error
 

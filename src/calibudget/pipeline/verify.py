@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from calibudget.errors import ArtefactError, InputError
+from calibudget.errors import ArtefactError, CalibudgetError, InputError
 from calibudget.pipeline.checks.data import check_rescored, check_sources
 from calibudget.pipeline.checks.evaluation import check_evaluation
 from calibudget.pipeline.checks.findings import Findings, RunFiles
@@ -164,6 +164,16 @@ def verify(
         found=found,
         unfinished=not is_finished(directory) and (directory / RECIPE_NAME).exists(),
     )
+
+
+def verified(directory: Path, so: str, refusal: type[CalibudgetError] = ArtefactError) -> Found:
+    """What was read of a run that verifies; of another one `so` says in the refusal what is therefore not done."""
+    verification = verify(directory)
+    if verification.differences:
+        first = verification.differences[0]
+        raise refusal(f"{directory}: doesn't verify, so {so}: {first}; `calibudget verify` says more")
+    assert verification.found is not None  # noqa: S101 - without differences everything was read
+    return verification.found
 
 
 def check_distribution(directory: Path | None = None) -> Verification:

@@ -277,6 +277,11 @@ class Recipe(Part):
         return self.model is not None and self.engine != "fake"
 
     @property
+    def calibration_size(self) -> int:
+        """Records of each source that calibrate."""
+        return 0 if self.calibration == "none" else self.calibration.per_source
+
+    @property
     def evaluation_size(self) -> int:
         """Records of each source that are held out for evaluation."""
         return 0 if self.evaluation == "none" else self.evaluation.per_source

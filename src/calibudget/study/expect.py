@@ -179,7 +179,7 @@ def _scored(settings: Mapping[Cell, CellSettings], finished: Collection[str]) ->
             continue
         split = canonical_json([cell.calibrated_on, *scored_by(one.recipe, cell)])
         if split not in there and cell.name not in finished:
-            scored[cell.calibrated_on] += _split_size(one.recipe)
+            scored[cell.calibrated_on] += one.recipe.calibration_size * len(one.recipe.sources)
         there.add(split)
     return scored
 
@@ -212,7 +212,8 @@ def _expect(
     if measured:
         own = [dict(one.seconds) for one in measured]
         a_split = max(one.pop("calibrate", 0.0) for one in own)  # of a cell that scored, not of one that found scores
-        splits = scored / max(max(_split_size(one.recipe) for one in cells.values()), 1)
+        largest = max(one.recipe.calibration_size * len(one.recipe.sources) for one in cells.values())
+        splits = scored / max(largest, 1)
         seconds: float | None = len(trained) * fmean(sum(one.values()) for one in own) + splits * a_split
         peaks = [one.counts["peak_memory_bytes"] for one in measured if "peak_memory_bytes" in one.counts]
         gib = max(peaks) / 2**30 if peaks else None
@@ -230,11 +231,6 @@ def _expect(
         by=by,
         unread=sizes.unread,
     )
-
-
-def _split_size(recipe: Recipe) -> int:
-    """Records of one calibration split."""
-    return 0 if recipe.calibration == "none" else recipe.calibration.per_source * len(recipe.sources)
 
 
 def _train_tokens(trained: Sequence[tuple[Cell, CellSettings]], sizes: _Sizes) -> int | None:

@@ -241,8 +241,7 @@ def _check_calibration(findings: Findings, recipe: Recipe, ids: SourceIds, reuse
     if reused:
         findings.compare(SPLITS_NAME, sorted(reused), sorted(ids.calibration), field=place)
     else:
-        size = 0 if recipe.calibration == "none" else recipe.calibration.per_source
-        findings.compare(SPLITS_NAME, size, len(ids.calibration), field=place)
+        findings.compare(SPLITS_NAME, recipe.calibration_size, len(ids.calibration), field=place)
 
 
 def _check_apart(findings: Findings, field: str, expected: str, shared: Iterable[str]) -> None:

@@ -34,11 +34,11 @@ def check_splits(findings: Findings, recipe: Recipe, splits: SplitIds) -> None:
     specs = recipe.specs
     if not findings.compare(SPLITS_NAME, sorted(specs), sorted(splits.sources), field="source"):
         return
-    size = 0 if recipe.calibration == "none" else recipe.calibration.per_source
     for label, ids in splits.sources.items():
         # A later round may use an earlier one's split again; `check_ledger` compares it.
         if recipe.rounds is None:
-            findings.compare(SPLITS_NAME, size, len(ids.calibration), field=f"source {label}: calibration records")
+            own, place = len(ids.calibration), f"source {label}: calibration records"
+            findings.compare(SPLITS_NAME, recipe.calibration_size, own, field=place)
             _check_boundary(findings, specs[label], splits.split_seed, ids, "calibration")
         own = len(ids.evaluation)
         findings.compare(SPLITS_NAME, recipe.evaluation_size, own, field=f"source {label}: evaluation records")
