@@ -37,6 +37,7 @@ def freeze(
     as_json: Json = False,
 ) -> None:
     """Record a protocol and the digests of recipe, data, models and code, before anything runs."""
+    from calibudget.cli.tables import print_json
     from calibudget.study.protocol import load_protocol
     from calibudget.study.run import freeze_study
 
@@ -44,17 +45,7 @@ def freeze(
         frozen = freeze_study(load_protocol(protocol), output_dir, amend=amend, progress=progress)
     last = frozen.last
     if as_json:
-        from calibudget.cli.tables import print_json
-
-        print_json(
-            {
-                "schema": "calibudget.study-freeze/1",
-                "version": len(frozen.versions) - 1,
-                "digests": dict(last.digests),
-                "cells": len(last.cells),
-                "changed": list(last.changed),
-            }
-        )
+        print_json(frozen.to_json())
         return
     print(f"{'amended' if amend else 'frozen'}: {len(last.cells)} cells, version {len(frozen.versions) - 1}")
     for name, digest in last.digests.items():
@@ -81,9 +72,11 @@ def run(
 
     Exit code 1 if cells failed, or if protocol, recipe, data or code aren't what is frozen.
     """
+    from calibudget.cli.tables import print_json
     from calibudget.errors import InputError
+    from calibudget.study.expect import expect_study
     from calibudget.study.protocol import load_protocol
-    from calibudget.study.run import expect_study, run_study
+    from calibudget.study.run import run_study
 
     read = load_protocol(protocol)
     with progress_bar() as progress:
@@ -93,7 +86,7 @@ def run(
         if output_dir is None:
             raise InputError("name the study's directory (--output-dir), where the protocol is frozen")
         outcome = run_study(read, output_dir, engine=engine, workers=workers, address=address, progress=progress)
-    _print_outcome(outcome, as_json=as_json)
+    print_json(outcome.to_json()) if as_json else _print_outcome(outcome)
     _refuse_failures(outcome, output_dir)
 
 
@@ -211,21 +204,8 @@ def _refuse_failures(outcome: StudyOutcome, output_dir: Path) -> None:
         )
 
 
-def _print_outcome(outcome: StudyOutcome, *, as_json: bool) -> None:
+def _print_outcome(outcome: StudyOutcome) -> None:
     grid = outcome.grid
-    if as_json:
-        from calibudget.cli.tables import print_json
-
-        print_json(
-            {
-                "schema": "calibudget.study-run/1",
-                "finished": sorted(cell.name for cell in grid.results),
-                "failed": {cell.name: why for cell, why in grid.failed.items()},
-                "stopped": {cell.name: why for cell, why in grid.stopped.items()},
-                "statuses": dict(outcome.statuses),
-            }
-        )
-        return
     print(f"{len(grid.results)} cells finished, {len(grid.failed)} failed, {len(grid.stopped)} stopped")
     for word, cells in (("failed", grid.failed), ("stopped", grid.stopped)):
         for cell, why in cells.items():

@@ -26,7 +26,6 @@ from calibudget.scoring.scorer import (
     CalibrationItem,
     Measurement,
     Scorer,
-    ScorerSettings,
     item_to_json,
     judged,
     measurement_to_json,
@@ -70,14 +69,12 @@ def score(
         ArtefactError: the output exists, or other work was begun for it.
         DataError, ScoringError, DependencyError: data or model can't be used.
     """
-    path = None if output is None else Path(output)
-    work = None if path is None else _work_of(path)
-    if path and work and not work.exists():
-        _check_new(path)
-    if shared is None:
-        check_scorer(recipe)
-    if not path or not work:
+    if output is None:
         return _read_and_score(recipe, shared, None, progress, shard).scores
+    path = Path(output)
+    work = path.with_name(f"{path.name}{WORK_SUFFIX}")
+    if not work.exists():
+        _check_new(path)
     with work_directory(work) as journal:
         is_whole = path.exists()
         if not journal.exists():
@@ -98,15 +95,11 @@ def _check_new(output: Path) -> None:
         raise ArtefactError(f"{output}: exists already; name another output, or move it away")
 
 
-def _work_of(output: Path) -> Path:
-    return output.parent / f"{output.name}{WORK_SUFFIX}"
-
-
 @contextmanager
 def _new_file(output: Path) -> Iterator[Path]:
     """Where to make a file that becomes the output when the block ends; of several commands one makes it."""
     _check_new(output)
-    work = _work_of(output)
+    work = output.with_name(f"{output.name}{WORK_SUFFIX}")
     with work_directory(work) as journal:
         _check_new(output)  # again, for what another command did meanwhile
         if journal.exists():
@@ -183,41 +176,29 @@ def export_calibration(recipe: Recipe, output: str | Path, *, progress: Progress
             f"{why}, whose tokenizer says where a rendered record ends; name a model, with `engine: local`"
         )
     with _new_file(Path(output)) as made:
-        lines = _texts(recipe, settings, progress)
+        encoder = encoder_of(settings.model, settings.template)
+        items = calibration_items(recipe, read_sources(recipe, None, progress=progress).splits.values())
+        records = sorted((item.record for item in items), key=lambda record: (record.source, record.record_id))
+        lines: list[dict[str, object]] = []
+        for record, encoded, (prompt, completion) in zip(
+            records, encoder.encode_all(records), encoder.rendered(records), strict=True
+        ):
+            if settings.max_length is not None and encoded.total_length > settings.max_length:
+                raise ScoringError(
+                    f"{record.name}: calibration.max_length cuts its "
+                    f"{encoded.total_length} tokens to {settings.max_length}, which no text can say; leave it out"
+                )
+            own = {"source": record.source, "record_id": record.record_id, "prompt": prompt, "completion": completion}
+            lines.append({**own, "response_tokens": len(encoded.response_ids), "answer": record.answer})
         write_atomic(made, b"".join(canonical_json(line) + b"\n" for line in lines))
     return len(lines)
-
-
-def _texts(recipe: Recipe, settings: ScorerSettings, progress: Progress) -> list[dict[str, object]]:
-    """The calibration records as the texts that are scored, a mapping a record; see `export_calibration`."""
-    encoder = encoder_of(settings.model, settings.template)
-    items = calibration_items(recipe, read_sources(recipe, None, progress=progress).splits.values())
-    records = sorted((item.record for item in items), key=lambda record: (record.source, record.record_id))
-    lines: list[dict[str, object]] = []
-    for record, encoded, (prompt, completion) in zip(
-        records, encoder.encode_all(records), encoder.rendered(records), strict=True
-    ):
-        if settings.max_length is not None and encoded.total_length > settings.max_length:
-            raise ScoringError(
-                f"{record.name}: calibration.max_length cuts its "
-                f"{encoded.total_length} tokens to {settings.max_length}, which no text can say; leave it out"
-            )
-        lines.append(
-            {
-                "source": record.source,
-                "record_id": record.record_id,
-                "prompt": prompt,
-                "completion": completion,
-                "response_tokens": len(encoded.response_ids),
-                "answer": record.answer,
-            }
-        )
-    return lines
 
 
 def _read_and_score(
     recipe: Recipe, shared: Shared | None, journal_path: Path | None, progress: Progress, shard: Shard | None
 ) -> ScoreFile:
+    if shared is None:
+        check_scorer(recipe)
     splits = read_sources(recipe, shared, progress=progress).splits
     with scorer_for(recipe, shared, progress) as scorer:
         return score_splits(recipe, splits, scorer, journal_path=journal_path, progress=progress, shard=shard)

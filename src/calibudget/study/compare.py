@@ -16,10 +16,9 @@ from calibudget.pipeline.user_tasks import held_out_task
 from calibudget.recipe.load import load_recipe, parse_override
 from calibudget.recipe.schema import Recipe
 from calibudget.recipe.yaml import parse_assignment
-from calibudget.study.expect import Expected
+from calibudget.study.expect import Expected, expect_study
 from calibudget.study.freeze import FROZEN_NAME
 from calibudget.study.protocol import Protocol
-from calibudget.study.run import expect_study
 
 #: Name of the one point and of the one backbone.
 POINT = BACKBONE = "recipe"

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 from typing import Final
 
@@ -35,6 +36,8 @@ from calibudget.study.cell import (
     settings_sha256,
 )
 from calibudget.study.cell_records import Cell, CellResult
+from calibudget.study.execution import read_finished
+from calibudget.study.freeze import plan_cells, read_frozen
 from calibudget.study.protocol import Protocol
 
 #: Fields of a recipe that bounds don't go by. Seeds move a pool by a few examples at most: by those that share a prompt
@@ -146,20 +149,20 @@ class Expected:
     unread: tuple[str, ...]
 
 
-def expect(
-    protocol: Protocol, finished: Iterable[CellResult] = (), *, progress: Progress = silent
-) -> dict[str, Expected]:
-    """What is left of a study, by backbone that is trained.
+def expect_study(protocol: Protocol, directory: Path | None, *, progress: Progress = silent) -> dict[str, Expected]:
+    """What a study will take, or what is left of one where a directory is given, by backbone that is trained.
 
-    Rates are those of this study's own finished cells; where there are none, those of `RATES` between which the
-    backbone's size lies. Sizes of examples, companion set and tasks are read from the data; where it isn't at hand, the
-    `estimates` that the protocol gives are taken, and without any the counts are unknown.
+    Nothing is run or written. Rates are those of this study's own finished cells; where there are none, those of
+    `RATES` between which the backbone's size lies. Sizes of examples, companion set and tasks are read from the data;
+    where it isn't at hand, the `estimates` that the protocol gives are taken, and without any the counts are unknown.
 
     Raises:
+        ArtefactError: nothing is frozen in the directory, or a folder holds a foreign cell.
         StudyError: the sources are at hand, and a point can't be met by its pools.
     """
+    planned = () if directory is None else plan_cells(protocol, read_frozen(directory), directory)
+    done = [one for one in map(read_finished, planned) if one is not None]
     settings = settings_of_all(protocol, base_recipe(protocol))
-    done = list(finished)
     sizes = _sizes(protocol, settings, progress)
     scored = _scored(settings, {one.cell.name for one in done})
     found = {}

@@ -143,6 +143,17 @@ class Frozen:
         """The version in force."""
         return self.versions[-1]
 
+    def to_json(self) -> dict[str, Any]:
+        """The `--json` output of `calibudget study freeze`."""
+        last = self.last
+        return {
+            "schema": "calibudget.study-freeze/1",
+            "version": len(self.versions) - 1,
+            "digests": dict(last.digests),
+            "cells": len(last.cells),
+            "changed": list(last.changed),
+        }
+
     def origin(self, cell: str) -> int:
         """Number of the first version from which on a cell has depended on the same settings, data and code."""
         return next(number for number, one in enumerate(self.versions) if one.depends(cell) == self.last.depends(cell))

@@ -32,7 +32,7 @@ from calibudget.study.execution import (
     read_finished,
     run_grid,
 )
-from calibudget.study.expect import Expected, check_feasible, expect
+from calibudget.study.expect import check_feasible
 from calibudget.study.freeze import (
     Frozen,
     Ready,
@@ -40,7 +40,6 @@ from calibudget.study.freeze import (
     examine,
     freeze,
     make_ready,
-    plan_cells,
     read_frozen,
 )
 from calibudget.study.grid import StopRule, cells_of_point
@@ -54,6 +53,16 @@ class StudyOutcome:
 
     grid: GridOutcome
     statuses: Mapping[str, Status]
+
+    def to_json(self) -> dict[str, Any]:
+        """The `--json` output of `calibudget study run`."""
+        return {
+            "schema": "calibudget.study-run/1",
+            "finished": sorted(cell.name for cell in self.grid.results),
+            "failed": {cell.name: why for cell, why in self.grid.failed.items()},
+            "stopped": {cell.name: why for cell, why in self.grid.stopped.items()},
+            "statuses": dict(self.statuses),
+        }
 
 
 def freeze_study(protocol: Protocol, directory: Path, *, amend: bool = False, progress: Progress = silent) -> Frozen:
@@ -107,19 +116,6 @@ def run_study(
             makers = stack.enter_context(RayMakers(directory, protocol.base_dir, workers=workers, address=address))
         grid = run_grid(ready.planned, makers, stops=StopRule(protocol=protocol), progress=progress)
     return StudyOutcome(grid=grid, statuses={name: status_of(protocol, frozen, name) for name in protocol.points})
-
-
-def expect_study(protocol: Protocol, directory: Path | None, *, progress: Progress = silent) -> dict[str, Expected]:
-    """What a study will take, or what is left of it where a directory is given; nothing is run or written.
-
-    Raises:
-        ArtefactError: nothing is frozen in the directory, or a folder holds a foreign cell.
-        StudyError: a point that no quotas over its pools can meet, where the sources are at hand.
-    """
-    if directory is None:
-        return expect(protocol, progress=progress)
-    planned = plan_cells(protocol, read_frozen(directory), directory)
-    return expect(protocol, [one for one in map(read_finished, planned) if one is not None], progress=progress)
 
 
 def status_of(protocol: Protocol, frozen: Frozen, point: str) -> Status:
