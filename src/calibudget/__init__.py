@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from calibudget.allocation.plan import plan
-    from calibudget.allocation.quotas import allocate, apportion
+    from calibudget.allocation.quotas import Allocation, allocate, apportion
     from calibudget.allocation.stability import Stability, WhatIf, stability, what_if
     from calibudget.allocation.utility_factors import utilities
     from calibudget.errors import CalibudgetError
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from calibudget.pipeline.verify import Verification, verify
     from calibudget.recipe.load import load_recipe
     from calibudget.recipe.schema import Recipe
-    from calibudget.records import Allocation, AllocationPlan, Exponents, Score, Statistics
+    from calibudget.records import AllocationPlan, Exponents, Score, Statistics
     from calibudget.selection.draw import canonical_selected_indices_sha256
 
 _NAMES = {
     "allocation.plan": ("plan",),
-    "allocation.quotas": ("allocate", "apportion"),
+    "allocation.quotas": ("Allocation", "allocate", "apportion"),
     "allocation.stability": ("Stability", "WhatIf", "stability", "what_if"),
     "allocation.utility_factors": ("utilities",),
     "errors": ("CalibudgetError",),
@@ -37,7 +37,7 @@ _NAMES = {
     "pipeline.verify": ("Verification", "verify"),
     "recipe.load": ("load_recipe",),
     "recipe.schema": ("Recipe",),
-    "records": ("Allocation", "AllocationPlan", "Exponents", "Score", "Statistics"),
+    "records": ("AllocationPlan", "Exponents", "Score", "Statistics"),
     "selection.draw": ("canonical_selected_indices_sha256",),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.allocation.quotas import allocate
-from calibudget.records import Allocation
+from calibudget.allocation.quotas import Allocation, allocate
 
 POOLS = {"a": 100, "b": 50, "c": 10}
 EVEN = {"a": 1, "b": 1, "c": 1}

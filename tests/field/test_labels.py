@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from calibudget.cli.options import named_amounts, named_integers, sizes_by_label, weights_by_label
+from calibudget.cli.options import amount, by_label, sizes_by_label, weights_by_label
 from calibudget.errors import InputError, RecipeError
 from calibudget.pipeline.run import run
 from calibudget.recipe.load import load_recipe
@@ -39,24 +39,24 @@ def test_half_a_character_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_labels_with_spaces_work_on_the_command_line(texts: list[str], expected: dict[str, int]) -> None:
-    assert named_integers(texts, "--sizes") == expected
+    assert by_label(texts, "--sizes", int, "an integer") == expected
     assert weights_by_label(texts) == expected
-    assert named_amounts(texts, "--floors") == expected
+    assert by_label(texts, "--floors", amount, "an amount") == expected
     assert sizes_by_label(texts) == expected
 
 
 def test_amounts_may_be_shares_beside_labels_with_spaces() -> None:
-    found = named_amounts(["Open Orca=5% of budget b c=10 % of pool d=3"], "--caps")
+    found = by_label(["Open Orca=5% of budget b c=10 % of pool d=3"], "--caps", amount, "an amount")
     assert found == {"Open Orca": "5% of budget", "b c": "10 % of pool", "d": 3}
 
 
 @pytest.mark.parametrize("text", ["a=1,b=2", "a=1, b=2", "a=5%,b=2"])
 def test_pairs_parted_by_commas_are_refused_with_the_right_form(text: str) -> None:
     with pytest.raises(InputError, match=r"part them by spaces: a=\S+ b=2$"):
-        named_amounts([text], "--floors")
+        by_label([text], "--floors", amount, "an amount")
 
 
 @pytest.mark.parametrize("text", ["Open Orca", "a=1 b", "=3", "a=1 =2", ""])
 def test_a_text_that_is_no_pair_is_refused_and_says_how_an_option_repeats(text: str) -> None:
     with pytest.raises(InputError, match=r"--sizes .*write label=number; several as a=1 b=2"):
-        named_integers([text], "--sizes")
+        by_label([text], "--sizes", int, "an integer")

@@ -5,9 +5,10 @@ The paper's rule: every source gets its floor, and the primitive spreads the res
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import add, gt, sub
+from typing import Any, Self
 
 from calibudget.allocation.bounds import Group, spread_groups
 from calibudget.allocation.exact.budget_spread import Spread, spread
@@ -22,7 +23,57 @@ from calibudget.allocation.source_labels import (
 )
 from calibudget.errors import AllocationError
 from calibudget.messages import counted, shown
-from calibudget.records import Allocation
+
+
+class _MadeLater:
+    """Mappings of an allocation that are made when they are first asked for: a million labels take 0.2 s each."""
+
+    __slots__ = ("_makers",)
+
+    def __getattr__(self, name: str) -> Any:
+        """Called only for a field that isn't set yet, or for what no allocation has."""
+        if name not in ("shares", "floor_quotas"):
+            raise AttributeError(f"an allocation has no {name}")
+        made = self._makers[name]()
+        object.__setattr__(self, name, made)
+        return made
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allocation(_MadeLater):
+    """Exact integer quotas and the real-valued shares they round; mappings are keyed by label in code-point order.
+
+    Attributes:
+        budget: B, the sum of the quotas.
+        quotas: q_k, the integers.
+        shares: t_k, the real-valued shares of the residual (nearest doubles of exact rationals).
+        floor_quotas: the part of each quota that the floor guarantees.
+    """
+
+    budget: int
+    quotas: dict[str, int]
+    shares: dict[str, float]
+    floor_quotas: dict[str, int]
+
+    @classmethod
+    def of(
+        cls,
+        budget: int,
+        labels: Sequence[str],
+        quotas: Iterable[int],
+        shares: Callable[[], Iterable[float]],
+        floor_quotas: Sequence[int],
+    ) -> Self:
+        """An allocation of columns in the order of the labels, its shares and floor quotas mapped when asked for."""
+        made = cls.__new__(cls)
+        makers = {
+            "shares": lambda: dict(zip(labels, shares(), strict=True)),
+            "floor_quotas": lambda: dict(zip(labels, floor_quotas, strict=True)),
+        }
+        object.__setattr__(made, "budget", budget)
+        object.__setattr__(made, "quotas", dict(zip(labels, quotas, strict=True)))
+        object.__setattr__(made, "_makers", makers)
+        return made
 
 
 def apportion(

@@ -23,10 +23,9 @@ from calibudget.cli.options import (
     Verdict,
     Weights,
     amount,
+    by_label,
     comma_separated,
     mapping,
-    named_amounts,
-    named_integers,
     numbers,
     sizes_by_label,
     weights_by_label,
@@ -63,8 +62,11 @@ def _asked(statistics: Path | None, budget: str | None, floor: str | None) -> tu
 
 def _bounds(floors: list[str] | None, caps: list[str] | None, groups: str | None) -> dict[str, Any]:
     """What the options say that a request's quotas must keep to."""
-    by_label = {"floors": named_amounts(floors, "--floors"), "caps": named_amounts(caps, "--caps")}
-    return {**by_label, "groups": mapping(groups, "--groups")}
+    return {
+        "floors": by_label(floors, "--floors", amount, "an amount"),
+        "caps": by_label(caps, "--caps", amount, "an amount"),
+        "groups": mapping(groups, "--groups"),
+    }
 
 
 def statistics(
@@ -145,7 +147,7 @@ def allocate(
     request, pools = request_from_files(
         policy,
         statistics=statistics,
-        sizes=named_integers(sizes, "--sizes"),
+        sizes=by_label(sizes, "--sizes", int, "an integer"),
         splits=splits,
         unit=unit,
         max_repeats=max_repeats,
@@ -209,7 +211,7 @@ def whatif(
     request, pools = request_from_files(
         policy,
         statistics=statistics,
-        sizes=named_integers(sizes, "--sizes"),
+        sizes=by_label(sizes, "--sizes", int, "an integer"),
         splits=splits,
         unit=unit,
         max_repeats=max_repeats,

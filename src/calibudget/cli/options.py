@@ -166,11 +166,6 @@ def numbers(texts: Sequence[str], option: str) -> list[float]:
         raise InputError(f"{option}: {error}") from error
 
 
-def named_integers(texts: Sequence[str] | None, option: str) -> dict[str, int] | None:
-    """Read repeated `label=n` texts; None where the option wasn't given."""
-    return _named(texts, option, int, "an integer")
-
-
 def sizes_by_label(texts: Sequence[str] | None) -> dict[str, int] | None:
     """Pool sizes from `label=n` texts, JSON objects of them and `splits.parquet` files; None where there are none."""
     from calibudget.store.canonical import read_object
@@ -183,7 +178,7 @@ def sizes_by_label(texts: Sequence[str] | None) -> dict[str, int] | None:
         if path.suffix == ".parquet":
             found = read_splits(path).pool_sizes
         else:
-            found = read_object(path) if _is_path(text) else named_integers([text], "--pool-sizes")
+            found = read_object(path) if _is_path(text) else by_label([text], "--pool-sizes", int, "an integer")
         for label, size in (found or {}).items():
             if label in sizes:
                 raise InputError(f"--pool-sizes names {label!r} twice")
@@ -193,23 +188,19 @@ def sizes_by_label(texts: Sequence[str] | None) -> dict[str, int] | None:
     return sizes or None
 
 
-def named_amounts(texts: Sequence[str] | None, option: str) -> dict[str, int | str] | None:
-    """Read repeated `label=amount` texts, an amount being an integer or such as '10% of budget'."""
-    return _named(texts, option, amount, "an amount")
-
-
 def weights_by_label(texts: Sequence[str] | None) -> dict[str, float] | None:
     """What `--weights` says: a file of weights made elsewhere, or `label=x` texts; None where it wasn't given."""
     if texts and len(texts) == 1 and "=" not in texts[0]:
         from calibudget.recipe.mixture_weights import read_weights
 
         return read_weights(Path(texts[0]))
-    return _named(texts, "--weights", float, "a number")
+    return by_label(texts, "--weights", float, "a number")
 
 
-def _named(
+def by_label(
     texts: Sequence[str] | None, option: str, read: Callable[[str], Named], kind: str
 ) -> dict[str, Named] | None:
+    """What repeated `label=value` texts say; None where the option wasn't given."""
     if not texts:
         return None
     named: dict[str, Named] = {}

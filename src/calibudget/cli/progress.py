@@ -44,13 +44,9 @@ def progress_bar() -> Iterator[Progress]:
     from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bar
 
-    class Rate(TextColumn):
-        def __init__(self) -> None:
-            super().__init__("{task.fields[rate]}")
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), Rate(), TimeRemainingColumn())
-    with Bar(*columns, console=console) as bar:
+    said, rate = TextColumn("{task.description}"), TextColumn("{task.fields[rate]}")
+    columns = (said, BarColumn(), MofNCompleteColumn(), rate, TimeRemainingColumn())
+    with Bar(*columns, console=Console(stderr=True)) as bar:
         tasks: dict[str, TaskID] = {}
         started: dict[str, float] = {}
 
@@ -59,8 +55,8 @@ def progress_bar() -> Iterator[Progress]:
                 tasks[stage] = bar.add_task(stage, total=total, rate="")
                 started[stage] = time.monotonic()
             elapsed = time.monotonic() - started[stage]
-            rate = f"{done / elapsed:,.{0 if done > 10 * elapsed else 1}f}/s" if elapsed > 1 else ""
-            bar.update(tasks[stage], completed=done, total=total, rate=rate)
+            speed = f"{done / elapsed:,.{0 if done > 10 * elapsed else 1}f}/s" if elapsed > 1 else ""
+            bar.update(tasks[stage], completed=done, total=total, rate=speed)
 
         yield update
 

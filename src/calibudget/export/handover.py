@@ -112,19 +112,13 @@ def export(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _TrainSet:
-    """A train set to hand over as it is."""
+    """A train set to hand over: as it is, or as token ids with the model that they belong to."""
 
     run: FinishedRun
     config: TrainingConfig
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WithTokens(_TrainSet):
-    """A train set as token ids, and the model that they belong to."""
-
-    outline: Any
-    encoder: Any
-    examples: tuple[TrainingExample, ...]
+    outline: Any = None
+    encoder: Any = None
+    examples: tuple[TrainingExample, ...] = ()
 
 
 def _check_used(target: Trainer, overrides: Sequence[str]) -> None:
@@ -138,7 +132,7 @@ def _check_used(target: Trainer, overrides: Sequence[str]) -> None:
 
 def _with_tokens(
     run: FinishedRun, options: Any, model: str | None, *, allow_other_model: bool, progress: Progress
-) -> _WithTokens:
+) -> _TrainSet:
     """Encode the train set as `train` does, without loading the model's weights."""
     from calibudget.lm.loading import outline_model
 
@@ -147,7 +141,7 @@ def _with_tokens(
     check_model(run.manifest, language_model.identity, language_model.tokenizer, allow_other=allow_other_model)
     config = within_context(options, language_model.context_length)
     encoder, examples = encoded(run.recipe, rows_to_encode(run), language_model, config, progress)
-    return _WithTokens(run=run, config=config, outline=outline, encoder=encoder, examples=examples)
+    return _TrainSet(run=run, config=config, outline=outline, encoder=encoder, examples=examples)
 
 
 def _write(trainer: str, target: Trainer, made: _TrainSet, folder: Path) -> Exported:
@@ -161,13 +155,11 @@ def _write(trainer: str, target: Trainer, made: _TrainSet, folder: Path) -> Expo
         "template": made.run.recipe.template,
         "left_out": left_out,
     }
-    examples: tuple[TrainingExample, ...] = ()
-    has_place = False
-    if isinstance(made, _WithTokens):
+    examples, has_place = made.examples, False
+    if made.outline is not None:
         from calibudget.lm.loading import tokenizer_digest
 
         has_place = made.outline.language_model.identity["kind"] == "directory"
-        examples = made.examples
         spare = len(examples) % min(made.config.batch_size, len(examples))
         if target.whole_batches and spare:
             left_out["batch_size"] = f"makes no step of {counted(spare, 'row')} of each epoch, which fill no batch"
@@ -198,7 +190,7 @@ def _write(trainer: str, target: Trainer, made: _TrainSet, folder: Path) -> Expo
     return Exported(trainer=trainer, folder=folder, examples=examples, left_out=left_out, fields=fields)
 
 
-def _write_examples(trainer: str, target: Trainer, made: _WithTokens, folder: Path) -> None:
+def _write_examples(trainer: str, target: Trainer, made: _TrainSet, folder: Path) -> None:
     if target.rows == "blend":
         texts = made.encoder.rendered([record_of(row) for row in rows_to_encode(made.run)])
         rows = [(example, *text) for example, text in zip(made.examples, texts, strict=True)]
