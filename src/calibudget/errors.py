@@ -96,3 +96,12 @@ def refuse_as(kind: type[CalibudgetError], place: str, *faults: type[Exception])
         yield
     except faults as error:
         raise kind(f"{place}: {error}") from error
+
+
+@contextmanager
+def requires(what: str, extra: str) -> Iterator[None]:
+    """An import in the block that fails is refused with the line that installs what is missing."""
+    try:
+        yield
+    except ImportError as error:
+        raise DependencyError(f"{what} needs {error.name}; install: pip install 'calibudget[{extra}]'") from error

@@ -25,7 +25,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Literal, Self, TypeVar
 
-from calibudget.errors import CalibudgetError, DependencyError, InputError
+from calibudget.errors import CalibudgetError, InputError, requires
 from calibudget.hardware import Device
 from calibudget.messages import counted
 from calibudget.worker_main import Handler, Served
@@ -320,10 +320,8 @@ class _Process:
 @contextmanager
 def _connection(address: str | None, refusal: type[InputError]) -> Iterator[Any]:
     """The module `ray`, connected; a connection that this process has already outlives the block."""
-    try:
+    with requires("engine: ray", "ray"):
         import ray
-    except ImportError as error:
-        raise DependencyError("engine: ray needs ray; install: pip install 'calibudget[ray]'") from error
     if ray.is_initialized():
         yield ray
         return

@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from calibudget.errors import ArtefactError, InputError
+from calibudget.errors import ArtefactError, InputError, requires
 from calibudget.export.configuration import configuration
 from calibudget.export.trainer_rows import write_blend, write_croissant, write_messages, write_tokens
 from calibudget.export.trainers import Job, Trainer, trainer_named
@@ -25,7 +25,6 @@ from calibudget.pipeline.train import (
     finished_run,
     model_of,
     rows_to_encode,
-    training_libraries,
     training_options,
     within_context,
 )
@@ -96,7 +95,7 @@ def export(
         raise ArtefactError(f"{output}: holds something already, or is a link; name a new or an empty folder")
     _check_used(target, overrides)
     if target.trains:
-        with training_libraries(f"export --for {trainer}"):
+        with requires(f"export --for {trainer}", "train"):
             import calibudget.training.target_layers  # noqa: F401 - before the long part, whether it is there
     options = training_options(run.recipe, overrides)
     with whole(progress, "verifying"):

@@ -8,9 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-from calibudget.errors import DependencyError, ScoringError
+from calibudget.errors import ScoringError, requires
 from calibudget.hardware import Device, Dtype
 from calibudget.lm.adapters import attach, check_adapter
 from calibudget.lm.encoding import Encoder, Template
@@ -21,8 +21,6 @@ from calibudget.lm.placement import cards_of, hand_on, memory_for, parts_of, wei
 from calibudget.lm.quantised import ON_LOADING, Quantised, count_numbers, keep_plain, quantised
 from calibudget.store.canonical import read_object, sha256_hex
 from calibudget.store.checksums import file_digest
-
-_INSTALL: Final = "pip install 'calibudget[lm]'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,11 +264,9 @@ def tokenizer_digest(tokenizer: Any) -> str | None:
 
 
 def _libraries() -> tuple[Any, Any]:
-    try:
+    with requires("scoring with a model", "lm"):
         import torch
         import transformers
-    except ImportError as error:
-        raise DependencyError(f"scoring with a model needs {error.name}; install: {_INSTALL}") from error
     return torch, transformers
 
 

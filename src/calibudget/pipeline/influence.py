@@ -11,7 +11,7 @@ from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from calibudget.errors import ArtefactError, RecipeError
+from calibudget.errors import ArtefactError, RecipeError, requires
 from calibudget.hardware import Device
 from calibudget.influence.config import WARM_UP, InfluenceConfig
 from calibudget.keys import order_keys
@@ -21,7 +21,6 @@ from calibudget.pipeline.proxy_files import MERGED_NAME, Shards, read_proxy_pool
 from calibudget.pipeline.run_directory import check_no_run, recipe_of_run
 from calibudget.pipeline.score import check_scorer
 from calibudget.pipeline.shared_resources import read_sources
-from calibudget.pipeline.train import training_libraries
 from calibudget.pipeline.training_encoding import ENCODED, training_encoder
 from calibudget.recipe.load import load_recipe
 from calibudget.recipe.schema import Recipe
@@ -123,7 +122,7 @@ def preview_influence(
         InputError: whatever `influence` would refuse before its warm-up.
     """
     _check_recipe(recipe)
-    with training_libraries("influence"):
+    with requires("influence", "train"):
         from calibudget.influence import scorer  # noqa: F401 - it is only to be there
     task = _task(recipe, config, run_dir, progress)
     lengths = task.lengths(progress)
@@ -166,7 +165,7 @@ def influence(
         raise RecipeError(f"--shard {unknown[0]}: there are shards 0 to {config.shards - 1}")
     shards = sorted(set(only)) or list(range(config.shards))
     execution = execution or Execution()
-    with training_libraries("influence"):
+    with requires("influence", "train"):
         from calibudget.influence.scorer import InfluenceScorer
         from calibudget.training.devices import Devices
     devices = Devices(execution.device)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from calibudget.errors import ArtefactError, DependencyError, RecipeError, TrainingError
+from calibudget.errors import ArtefactError, RecipeError, TrainingError, requires
 from calibudget.hardware import Device
 from calibudget.pipeline.progress import Progress, silent, whole
 from calibudget.pipeline.run_directory import check_no_run, recipe_of_run, records_again
@@ -31,15 +30,6 @@ if TYPE_CHECKING:
     from calibudget.lm.encoding import Encoder
     from calibudget.training.data import TrainingExample
     from calibudget.training.devices import Devices
-
-
-@contextmanager
-def training_libraries(what: str) -> Iterator[None]:
-    """Say of imports in the block that fail which line installs what they need."""
-    try:
-        yield
-    except ImportError as error:
-        raise DependencyError(f"{what} needs {error.name}; install: pip install 'calibudget[train]'") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +132,7 @@ def train(
     directory = Path(run_dir)
     runs = [finished_run(Path(path)) for path in (directory, *also)]
     options = training_options(runs[0].recipe, overrides)
-    with training_libraries("training"):
+    with requires("training", "train"):
         from calibudget.training import loop
         from calibudget.training.devices import Devices
     check_trackers(options.execution.report_to)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from calibudget.errors import DependencyError
+from calibudget.errors import requires
 from calibudget.pipeline.explain import digits
 from calibudget.pipeline.run_directory import check_no_run
 from calibudget.store.checksums import REPORT_NAME
@@ -33,10 +33,8 @@ def page(template: str, facts: Mapping[str, Any]) -> bytes:
     Raises:
         DependencyError: jinja2 isn't installed.
     """
-    try:
+    with requires("a report", "report"):
         from jinja2 import Environment, FileSystemLoader, StrictUndefined
-    except ImportError as error:
-        raise DependencyError("reports need jinja2; install: pip install 'calibudget[report]'") from error
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
         autoescape=True,

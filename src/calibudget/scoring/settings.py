@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from calibudget.errors import DependencyError, ScoringError
+from calibudget.errors import ScoringError, requires
 from calibudget.messages import counted
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.scorer import (
@@ -36,12 +36,8 @@ def make_scorer(settings: ScorerSettings, language_model: LanguageModel | None =
     if settings.kind == "fake":
         return FakeScorer(seconds=settings.seconds)
     if settings.kind == "openai":
-        try:
+        with requires("engine: openai", "lm"):
             from calibudget.scoring.server import ServerScorer
-        except ImportError as error:
-            raise DependencyError(
-                f"engine: openai needs {error.name}; install: pip install 'calibudget[lm]'"
-            ) from error
         return ServerScorer(settings)
     from calibudget.lm.loading import load_model
 

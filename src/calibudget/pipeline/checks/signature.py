@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from calibudget.errors import ArtefactError, DependencyError, InputError
+from calibudget.errors import ArtefactError, InputError, requires
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.store.canonical import loads_object, read_object, sha256_hex
 from calibudget.store.checksums import SIGNATURE_NAME, SUMS_NAME, read_sums
@@ -117,11 +117,9 @@ def signing_scheme(public: PublicKeyTypes) -> tuple[Any, ...]:
 
 def load_key(path: Path) -> Any:
     """The private or public key of a PEM file."""
-    try:
+    with requires("a signature", "sign"):
         from cryptography.exceptions import UnsupportedAlgorithm
         from cryptography.hazmat.primitives.serialization import load_pem_private_key, load_pem_public_key
-    except ImportError as error:
-        raise DependencyError("signatures need cryptography: pip install 'calibudget[sign]'") from error
     passphrase = os.environ.get(PASSPHRASE)
     try:
         data = path.read_bytes()

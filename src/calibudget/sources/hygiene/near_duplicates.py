@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from calibudget.errors import DependencyError
+from calibudget.errors import requires
 from calibudget.records import Record
 from calibudget.sources.hygiene.checks import Matches
 from calibudget.sources.hygiene.contamination import AT_LEAST, COMMON, word_runs
@@ -49,12 +49,8 @@ class NearDuplicates:
 
     def __init__(self, rule: NearDuplicatesRule) -> None:
         """Begin with none."""
-        try:
+        with requires("the search for near-duplicates", "hygiene"):
             from datasketch import MinHash, MinHashLSH
-        except ImportError as error:
-            raise DependencyError(
-                "near-duplicates are found with datasketch, which is missing: pip install 'calibudget[hygiene]'"
-            ) from error
         self._rule = rule
         self._empty = MinHash(num_perm=rule.permutations, seed=rule.seed)
         self._index = MinHashLSH(threshold=rule.threshold, num_perm=rule.permutations, weights=_WEIGHTS)

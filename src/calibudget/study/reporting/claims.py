@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any, Final, Literal, TypeVar
 
-from calibudget.errors import DependencyError
+from calibudget.errors import requires
 
 #: Which way a metric is better.
 Direction = Literal["higher", "lower"]
@@ -254,8 +254,6 @@ def _power(ratio: float, seeds: int, alpha: float) -> float:
 
 
 def _stats() -> Any:
-    try:
+    with requires("a study's test", "study"):
         from scipy import stats
-    except ImportError as error:
-        raise DependencyError("a study's tests need scipy; install: pip install 'calibudget[study]'") from error
     return stats

@@ -7,7 +7,7 @@ from io import BytesIO
 from statistics import fmean
 from typing import Any, Final
 
-from calibudget.errors import DependencyError
+from calibudget.errors import requires
 from calibudget.messages import counted
 from calibudget.records import AllocationPlan, Statistics
 from calibudget.study.protocol import Protocol
@@ -41,10 +41,8 @@ _STYLE: Final = {
 
 def pyplot() -> Any:
     """Matplotlib's pyplot, drawing to memory in this house's style."""
-    try:
+    with requires("a figure", "study"):
         import matplotlib as mpl
-    except ImportError as error:
-        raise DependencyError("figures need matplotlib; install: pip install 'calibudget[study]'") from error
     mpl.use("agg")
     mpl.rcParams.update(_STYLE)
     from matplotlib import pyplot
