@@ -111,11 +111,8 @@ def run_grid(
 ) -> GridOutcome:
     """Run what isn't finished of a grid; the outcome is the same whoever makes the cells, and however many at a time.
 
-    Args:
-        planned: the cells in the order in which they are taken on.
-        makers: make them.
-        stops: asked before each cell that isn't finished, once all that it looks at is settled.
-        progress: told how many of the cells that were left are done.
+    Cells are taken on in their order; `stops` is asked before each that isn't finished, once all that it looks at is
+    settled.
 
     Raises:
         ArtefactError: a folder holds a cell of other code, data or settings, or can't be written.

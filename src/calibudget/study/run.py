@@ -158,18 +158,7 @@ class CellHandler:
 
 
 class RayMakers(Pool):
-    """See `Makers`; use it as a context manager.
-
-    Args:
-        directory: the study's.
-        base_dir: where relative paths of the protocol start.
-        workers: how many cells are made at a time; each takes one CPU, and one GPU where the cluster has any.
-        address: as `Pool` has it.
-
-    Raises:
-        DependencyError: ray isn't installed.
-        StudyError: no cluster at the address.
-    """
+    """See `Makers` and `Pool`; each cell takes one CPU, and one GPU where the cluster has any."""
 
     def __init__(self, directory: Path, base_dir: Path, *, workers: int, address: str | None = None) -> None:
         self.size = workers

@@ -1,4 +1,8 @@
-"""How sure a claim over seeds is, several claims together, and how many seeds one needs."""
+"""How sure a claim over seeds is, several claims together, and how many seeds one needs.
+
+All tests are two-sided, of paired differences by seed: `alpha` is the level of a test or of a family of them, `power`
+the probability of finding a true difference, `sd` a standard deviation of differences (ddof 1), in their unit.
+"""
 
 from __future__ import annotations
 
@@ -68,13 +72,7 @@ def effects(policy: Mapping[int, float], comparator: Mapping[int, float]) -> Eff
 def wins(
     policy: Mapping[tuple[str, int], float], comparator: Mapping[tuple[str, int], float], direction: Direction
 ) -> Wins:
-    """Comparisons over tasks and seeds that the policy wins (paper 3.3: 15 of 24); ties are counted apart.
-
-    Args:
-        policy: the metric by task and seed.
-        comparator: the same of what it is compared with.
-        direction: which way the metric is better.
-    """
+    """Comparisons over tasks and seeds that the policy wins (paper 3.3: 15 of 24); ties are counted apart."""
     sign = 1 if direction == "higher" else -1
     gains = [sign * one for one in _differences(policy, comparator).values()]
     return Wins(won=sum(one > 0 for one in gains), tied=gains.count(0), lost=sum(one < 0 for one in gains))
@@ -120,12 +118,8 @@ def judge_claims(
 ) -> dict[str, Claim]:
     """Judge a family of claims together; the probability of one false claim among them is at most alpha.
 
-    A claim without a p value (one seed, no spread) is never supported, and counts in the adjustment as one of p = 1.
-
-    Args:
-        claims: those that there are differences for, by name.
-        alpha: level of the family.
-        unjudged: how many more the family has, of which nothing is known (yet); they count as claims of p = 1 too.
+    A claim without a p value (one seed, no spread) is never supported, and counts in the adjustment as one of p = 1;
+    so do the `unjudged`, of which nothing is known (yet).
     """
     p_values = {name: t_test_p(one) for name, (one, _) in claims.items()}
     adjusted = holm({name: 1.0 if p is None else p for name, p in p_values.items()}, more=unjudged)
@@ -185,9 +179,7 @@ def sign_flip_p(found: Effects) -> float | None:
 def holm(p_values: Mapping[str, float], *, more: int = 0) -> dict[str, float]:
     """Holm's step-down adjustment: the smallest p times the number of claims, the next times one fewer, and so on.
 
-    Args:
-        p_values: by claim.
-        more: how many claims of p = 1 the family has beside them.
+    The family has so many `more` claims, of p = 1.
     """
     adjusted: dict[str, float] = {}
     reached = 0.0
@@ -199,17 +191,7 @@ def holm(p_values: Mapping[str, float], *, more: int = 0) -> dict[str, float]:
 
 
 def detectable_effect(sd: float, seeds: int, *, alpha: float = 0.05, power: float = 0.8) -> float | None:
-    """The smallest true mean difference that a two-sided paired t test over so many seeds finds with this power.
-
-    Args:
-        sd: standard deviation of the paired differences, of which the result is a multiple.
-        seeds: number of seeds.
-        alpha: level of the test.
-        power: probability of finding it.
-
-    Returns:
-        In the unit of `sd`; None for fewer than two seeds.
-    """
+    """The smallest true mean difference that a paired t test over so many seeds finds; None for fewer than two."""
     if seeds < 2:
         return None
     low, high = 0.0, 1.0
@@ -222,12 +204,10 @@ def detectable_effect(sd: float, seeds: int, *, alpha: float = 0.05, power: floa
 
 
 def seeds_needed(effect: float, sd: float, *, alpha: float = 0.05, power: float = 0.8) -> int | None:
-    """The fewest seeds with which a two-sided paired t test finds a true mean difference with this power.
+    """The fewest seeds, 2 or more, with which a paired t test finds a true mean difference.
 
-    `sd` measured over few seeds is itself unsure, and the number with it: three seeds leave it a factor of 0.5 to 6.
-
-    Returns:
-        At least 2; None where the effect is 0, or more than 100,000 would be needed.
+    None where the effect is 0, or more than 100,000 would be needed. `sd` measured over few seeds is itself unsure, and
+    the number with it: three seeds leave it a factor of 0.5 to 6.
     """
     if effect == 0:
         return None

@@ -65,12 +65,7 @@ def bootstrap_tasks(
 
     A replicate draws within each stratum as many tasks as it has, with replacement, and under "tasks and seeds" as
     many seeds for all tasks together. With few tasks in a stratum the interval is coarse: two tasks have three means.
-
-    Args:
-        differences: by task, one difference a seed, the seeds in the same order in each.
-        strata: the panel's; see `strata_of`.
-        over: what is drawn.
-        draws: by what.
+    The differences are by task, one a seed, the seeds in the same order in each.
     """
     arrays = [np.array([differences[task] for task in stratum.tasks], dtype=np.float64) for stratum in strata]
     drawn_seeds = draws.indices(arrays[0].shape[1]) if over == "tasks and seeds" else None
@@ -90,12 +85,7 @@ def bootstrap_examples(tasks: Mapping[str, TaskItems], weights: Mapping[str, flo
 
     A replicate draws the seeds with replacement, the same for all tasks, then the items of each task: once for all
     seeds where they share the items (crossed, since one item's difficulty is in every seed's score), else anew within
-    each drawn seed (nested).
-
-    Args:
-        tasks: the paired differences by task, all over the same seeds.
-        weights: what each task's mean weighs, by task.
-        draws: by what.
+    each drawn seed (nested). All tasks are over the same seeds.
     """
     seeds = draws.indices(len(next(iter(tasks.values())).differences))
     total = np.zeros(draws.resamples)
