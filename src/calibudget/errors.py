@@ -91,11 +91,14 @@ class InterruptedRunError(CalibudgetError):
 
 @contextmanager
 def refuse_as(kind: type[CalibudgetError], place: str, *faults: type[Exception]) -> Iterator[None]:
-    """While the block runs, an error of one of these types is refused as another, its place before what it says."""
+    """While the block runs, an error of one of these types is refused as another, its place before what it says.
+
+    Of an error of the system only the words are told.
+    """
     try:
         yield
     except faults as error:
-        raise kind(f"{place}: {error}") from error
+        raise kind(f"{place}: {getattr(error, 'strerror', None) or error}") from error
 
 
 @contextmanager

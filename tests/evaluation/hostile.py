@@ -276,11 +276,11 @@ FILES = [
     attack("reads its own memory as a file", "no /proc", "open('/proc/self/mem', 'rb')"),
     attack("leaves its root through /proc", "no /proc", "os.listdir('/proc/1/root')"),
     attack("writes to the root", "read-only root", "open('/leftover', 'w')"),
-    attack("writes where the judge lies", "read-only root", "open('/harness/in_sandbox/extra.py', 'w')"),
+    attack("writes where the judge lies", "read-only root", "open('/harness/extra.py', 'w')"),
     attack(
         "rewrites the judge",
         "read-only binds",
-        "os.chmod('/harness/in_sandbox/judge.py', 0o666)\nopen('/harness/in_sandbox/judge.py', 'w')",
+        "os.chmod('/harness/in_sandbox.py', 0o666)\nopen('/harness/in_sandbox.py', 'w')",
     ),
     attack(
         "rewrites the standard library through a link",

@@ -97,12 +97,8 @@ def aggregate(scores: Mapping[str, TaskScore], panels: Panels = PANELS) -> dict[
     return {name: _panel(parts, task_weights(name, panels), scores) for name, parts in panels.items()}
 
 
-def task_weights(panel: str, panels: Panels = PANELS) -> dict[str, Fraction]:
-    """What each task weighs in a panel; the weights sum to 1."""
-    return _weights(panel, panels, ())
-
-
-def _weights(panel: str, panels: Panels, above: tuple[str, ...]) -> dict[str, Fraction]:
+def task_weights(panel: str, panels: Panels = PANELS, above: tuple[str, ...] = ()) -> dict[str, Fraction]:
+    """What each task weighs in a panel, which may lie in those above; the weights sum to 1."""
     parts = panels[panel]
     if panel in above:
         raise InputError(f"the panel {panel!r} is a part of itself: {' > '.join((*above, panel))}")
@@ -110,7 +106,7 @@ def _weights(panel: str, panels: Panels, above: tuple[str, ...]) -> dict[str, Fr
         raise InputError(f"the panel {panel!r} must be the mean of at least one part, each named once")
     weights: dict[str, Fraction] = {}
     for part in parts:
-        inner = _weights(part, panels, (*above, panel)) if part in panels else {part: Fraction(1)}
+        inner = task_weights(part, panels, (*above, panel)) if part in panels else {part: Fraction(1)}
         for task, weight in inner.items():
             weights[task] = weights.get(task, Fraction(0)) + weight / len(parts)
     return weights

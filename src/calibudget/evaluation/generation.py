@@ -46,21 +46,23 @@ def predict(
     benchmark: Benchmark,
     make_scorer: MakeScorer,
     *,
-    judge: Judge,
+    judge: Judge | None,
     journal_path: Path | None = None,
     progress: Progress | None = None,
 ) -> list[Prediction]:
-    """Generate and judge all of a benchmark's items.
+    """Generate and judge all of a benchmark's items, or without a judge choose the likeliest label of each.
 
     The texts are those of plain greedy decoding, one prompt an item; where the data set has a reference response,
-    its NLL is measured by the same forward. Finished batches are kept in the journal and never generated again.
+    its NLL is measured by the same forward. Finished batches are kept in the journal and never measured again.
 
     Raises:
         ScoringError: an item that the model can't be given; it is named.
         ArtefactError: a journal of other work.
     """
-    scorer = scorer_of(make_scorer, benchmark)
-    measured = measure_all(scorer, benchmark.items, journal_path=journal_path, progress=progress)
+    items = choice_items(benchmark) if judge is None else benchmark.items
+    measured = measure_all(scorer_of(make_scorer, benchmark), items, journal_path=journal_path, progress=progress)
+    if judge is None:
+        return likeliest(benchmark, measured)
     bare = {
         item.record.record_id: Prediction(
             task=benchmark.name,
@@ -86,19 +88,6 @@ def judge_again(benchmark: Benchmark, judge: Judge, predictions: dict[str, Predi
         )
         for item in benchmark.items
     ]
-
-
-def predict_by_likelihood(
-    benchmark: Benchmark,
-    make_scorer: MakeScorer,
-    *,
-    journal_path: Path | None = None,
-    progress: Progress | None = None,
-) -> list[Prediction]:
-    """Choose the likeliest label of each item."""
-    scorer = make_scorer(benchmark.task.max_new_tokens, early_end=True)
-    measured = measure_all(scorer, choice_items(benchmark), journal_path=journal_path, progress=progress)
-    return likeliest(benchmark, measured)
 
 
 def choices_of(item: CalibrationItem) -> tuple[str, ...]:

@@ -203,23 +203,20 @@ class Sandbox:
         }
 
     @contextlib.contextmanager
-    def _process(self, role: str, channel: int, *, stdin: int | IO[bytes]) -> Iterator[subprocess.Popen[bytes]]:
+    def _process(self, role: str, channel: int, *, stdin: int | IO[bytes]) -> Iterator[Any]:
         with contextlib.ExitStack() as stack:
             arguments = ["bwrap", *self.namespaces(), *self.identity()]
-            descriptors = [channel]
-            folder = resources.files("calibudget.evaluation") / "in_sandbox"
-            for name in ("__init__.py", "wire.py", "program.py", "judge.py"):
-                file = stack.enter_context(_memory_file((folder / name).read_bytes()))
-                descriptors.append(file.fileno())
-                arguments += ["--ro-bind-data", str(file.fileno()), f"/harness/in_sandbox/{name}"]
-            arguments += self.root()
+            own = (resources.files("calibudget.evaluation") / "in_sandbox.py").read_bytes()
+            file = stack.enter_context(_memory_file(own))
+            descriptors = [channel, file.fileno()]
+            arguments += ["--ro-bind-data", str(file.fileno()), "/harness/in_sandbox.py", *self.root()]
             calls = self.system_calls()
             if calls:
                 file = stack.enter_context(_memory_file(calls))
                 descriptors.append(file.fileno())
                 arguments += ["--seccomp", str(file.fileno())]
-            start = f"import sys; sys.path[0] = '/harness'; from in_sandbox.{role} import main; "
-            start += f"main({channel}, {self.process_limits()!r})"
+            start = f"import sys; sys.path[0] = '/harness'; from in_sandbox import {role}; "
+            start += f"{role}({channel}, {self.process_limits()!r})"
             process = subprocess.Popen(  # noqa: S603
                 [*arguments, self.interpreter.executable, "-s", "-S", "-B", "-c", start],
                 stdin=stdin,
@@ -236,12 +233,12 @@ class Sandbox:
             finally:
                 _kill(process)
 
-    def _watch(self, judge: subprocess.Popen[bytes], program: subprocess.Popen[bytes]) -> CodeVerdict:
+    def _watch(self, judge: Any, program: Any) -> CodeVerdict:
         deadline = time.monotonic() + self.limits.wall_seconds
         said, printed = bytearray(), 0
         with selectors.DefaultSelector() as selector:
-            selector.register(_pipe(judge.stdout), selectors.EVENT_READ, "judge")
-            selector.register(_pipe(program.stdout), selectors.EVENT_READ, "program")
+            selector.register(judge.stdout, selectors.EVENT_READ, "judge")
+            selector.register(program.stdout, selectors.EVENT_READ, "program")
             while (left := deadline - time.monotonic()) > 0:
                 for key, _ in selector.select(left):
                     chunk = os.read(key.fd, 65536)
@@ -257,13 +254,13 @@ class Sandbox:
                             return CodeVerdict(verdict="output", reason=f"more than {self.limits.output_bytes} bytes")
         return CodeVerdict(verdict="timeout", reason=f"not done after {self.limits.wall_seconds:g} s")
 
-    def _verdict(self, said: bytes, judge: subprocess.Popen[bytes], program: subprocess.Popen[bytes]) -> CodeVerdict:
+    def _verdict(self, said: bytes, judge: Any, program: Any) -> CodeVerdict:
         ready, _, line = said.partition(b"\n")
         verdict: Any
         verdict, reason = json.loads(line) if line.endswith(b"\n") else ("died", "the tests' process died")
         if ready != b"ready" or verdict == "broken":
             _kill(program)
-            words = (_pipe(judge.stderr).read() + _pipe(program.stdout).read()).decode("utf-8", "replace").strip()
+            words = (judge.stderr.read() + program.stdout.read()).decode("utf-8", "replace").strip()
             raise DependencyError(f"the sandbox for generated code did not start: {words or reason}")
         if verdict == "died" and _ended_by_clock(program):
             return CodeVerdict(verdict="timeout", reason=f"killed after {self.limits.cpu_seconds} s of processor time")
@@ -335,9 +332,3 @@ def _memory_file(data: bytes) -> Iterator[IO[bytes]]:
         file.write(data)
         file.seek(0)
         yield file
-
-
-def _pipe(stream: IO[bytes] | None) -> IO[bytes]:
-    if stream is None:
-        raise TypeError("the process was started without this pipe")
-    return stream

@@ -91,11 +91,6 @@ def check_shards(directory: Path) -> None:
                 raise ScoringError(f"{index}: names {name}, which is missing")
 
 
-def tensor_shapes(directory: Path) -> dict[str, tuple[int, ...]]:
-    """The shape of every tensor in a directory's safetensors files; see `tensor_heads`."""
-    return {name: shape for name, (_, shape) in tensor_heads(directory).items()}
-
-
 def tensor_heads(directory: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
     """Type ("F32", "BF16", "U8") and shape of every tensor in a directory's safetensors files, from their heads.
 
@@ -117,8 +112,8 @@ def tensor_heads(directory: Path) -> dict[str, tuple[str, tuple[int, ...]]]:
 def check_configuration(directory: Path) -> None:
     """Refuse a model whose configuration names kernels, or sizes that its weights don't have."""
     path = directory / "config.json"
-    shapes = tensor_shapes(directory)
-    room = _PACKING * sum(map(prod, shapes.values()))
+    shapes = [shape for _, shape in tensor_heads(directory).values()]
+    room = _PACKING * sum(map(prod, shapes))
     for part in _objects(_configuration(path)):
         for field, value in part.items():
             if field in _KERNEL_FIELDS and value:
@@ -152,7 +147,7 @@ def check_adapter_configuration(adapter: Path) -> None:
         )
     pattern = fields.get("rank_pattern")
     ranks = [fields.get("r"), *(pattern.values() if isinstance(pattern, Mapping) else [])]
-    widest = max((size for shape in tensor_shapes(adapter).values() for size in shape), default=0)
+    widest = max((size for _, shape in tensor_heads(adapter).values() for size in shape), default=0)
     if wrong := [rank for rank in ranks if not isinstance(rank, int) or not 0 < rank <= widest]:
         raise ScoringError(f"{path}: a rank of {wrong[0]!r}, which its weights don't have")
 

@@ -35,7 +35,6 @@ from calibudget.evaluation.generation import (
     MakeScorer,
     judge_again,
     predict,
-    predict_by_likelihood,
     scorer_of,
 )
 from calibudget.evaluation.judge import Judge, open_judge
@@ -321,7 +320,7 @@ def _ways(benchmarks: Sequence[Benchmark], judge: Judge, *, likelihood: bool) ->
     for benchmark in benchmarks:
         yield _Way(benchmark.name, benchmark, partial(predict, judge=judge), judge.describe(benchmark))
         if likelihood and all(item.answer.kind == "choice" for item in benchmark.items):
-            yield _Way(benchmark.name + SUFFIX, benchmark, predict_by_likelihood, {"check": "likelihood"})
+            yield _Way(benchmark.name + SUFFIX, benchmark, partial(predict, judge=None), {"check": "likelihood"})
 
 
 def _ask(way: _Way, make_scorer: MakeScorer, work: Path, progress: Progress) -> list[Prediction]:

@@ -21,7 +21,7 @@ from typing import Final, NoReturn
 import numpy as np
 import rfc8785
 
-from calibudget.errors import ArtefactError, InputError
+from calibudget.errors import ArtefactError, InputError, refuse_as
 from calibudget.messages import shown
 from calibudget.values import MAX_SAFE_INTEGER
 
@@ -70,10 +70,8 @@ def loads_object(data: bytes, name: str) -> dict[str, object]:
     Raises:
         ArtefactError: they are no such JSON, or their root is something else.
     """
-    try:
+    with refuse_as(ArtefactError, name, InputError):
         value = strict_json(data)
-    except InputError as error:
-        raise ArtefactError(f"{name}: {error}") from error
     if not isinstance(value, dict):
         raise ArtefactError(f"{name}: the root must be an object, not {type(value).__name__}")
     return value
@@ -171,11 +169,8 @@ def read_bytes(path: Path) -> bytes:
     Raises:
         ArtefactError: the file is missing, no regular file or can't be read.
     """
-    try:
-        with open_regular(path) as handle:
-            return handle.read()
-    except OSError as error:
-        raise ArtefactError(f"{path.name}: can't be read: {error.strerror or error}") from error
+    with refuse_as(ArtefactError, f"{path.name}: can't be read", OSError), open_regular(path) as handle:
+        return handle.read()
 
 
 def _fault(value: object, at: str = "") -> str | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from calibudget.errors import ArtefactError
+from calibudget.errors import ArtefactError, refuse_as
 from calibudget.store.canonical import canonical_json, loads_object, read_bytes
 from calibudget.store.files import is_no_file, write_atomic
 
@@ -136,10 +136,8 @@ def _next_line(data: bytes, start: int, previous: str) -> tuple[bytes | None, st
 
 
 def _open_at(path: Path, end: int) -> int:
-    try:
+    with refuse_as(ArtefactError, f"{path}: can't be opened for writing", OSError):
         descriptor = os.open(path, os.O_RDWR | getattr(os, "O_BINARY", 0))
         os.ftruncate(descriptor, end)
         os.lseek(descriptor, end, os.SEEK_SET)
-    except OSError as error:
-        raise ArtefactError(f"{path}: can't be opened for writing: {error.strerror}") from error
     return descriptor

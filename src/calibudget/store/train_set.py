@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,7 +66,7 @@ def batches(rows: Iterable[Row], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     chunk: list[Row] = []
     size = 0
     for row in rows:
-        chunk.append(_flat(row))
+        chunk.append(_flat(row, schema))
         size += len(str(row["original"]))
         if len(chunk) == _ROWS or size >= _CHARACTERS:
             yield _batch(chunk, schema)
@@ -79,46 +79,37 @@ def _batch(chunk: list[Row], schema: pa.Schema) -> pa.RecordBatch:
     return pa.record_batch({name: [row.get(name) for row in chunk] for name in schema.names}, schema=schema)
 
 
-def _flat(row: Row) -> Row:
-    """The row with its tools and tool calls as JSON text."""
-    flat = dict(row)
-    for name in _TURNS:
-        turns = row.get(name)
-        if isinstance(turns, list):
-            flat[name] = [
-                {**turn, "tool_calls": compact_json(turn["tool_calls"])} if "tool_calls" in turn else turn
-                for turn in turns
-            ]
-    return {**flat, "tools": compact_json(row["tools"])} if "tools" in row else flat
+def _flat(row: Row, schema: pa.Schema) -> dict[str, Any]:
+    """The row with its tools and tool calls as JSON text, and with every field of the schema, null where it has none.
 
-
-def _filled(row: Row, schema: pa.Schema) -> Row:
-    """A flat row with every field of the schema, null where it has none: readers infer one type from any of them."""
-    filled = {name: row.get(name) for name in schema.names}
+    Readers infer one type from any row.
+    """
+    flat: dict[str, Any] = {name: row.get(name) for name in schema.names}
+    if flat.get("tools") is not None:
+        flat["tools"] = compact_json(flat["tools"])
     for name in _TURNS:
-        if isinstance(filled.get(name), list):
+        if isinstance(flat.get(name), list):
             fields = [field.name for field in schema.field(name).type.value_type]
-            filled[name] = [
-                {field: turn.get(field) for field in fields} for turn in cast(list[dict[str, Any]], row[name])
-            ]
-    return filled
+            flat[name] = [{field: turn.get(field) for field in fields} for turn in flat[name]]
+            for turn in flat[name]:
+                if turn.get("tool_calls") is not None:
+                    turn["tool_calls"] = compact_json(turn["tool_calls"])
+    return flat
 
 
 def _deep(row: dict[str, Any]) -> dict[str, Any]:
     """The row that `_flat` and the conversion of its original made this of."""
     for name in _TURNS:
         if isinstance(row.get(name), list):
-            row[name] = [_deep_turn(turn) for turn in row[name]]
+            row[name] = [{part: value for part, value in turn.items() if value is not None} for turn in row[name]]
+            for turn in row[name]:
+                if "tool_calls" in turn:
+                    turn["tool_calls"] = strict_json(turn["tool_calls"].encode("utf-8"))
     for name in ("tools", "original"):
         text = row.pop(name, None)
         if text is not None:
             row[name] = strict_json(text.encode("utf-8"))
     return row
-
-
-def _deep_turn(turn: dict[str, Any]) -> dict[str, Any]:
-    given = {name: value for name, value in turn.items() if value is not None}
-    return {**given, "tool_calls": strict_json(given["tool_calls"].encode("utf-8"))} if "tool_calls" in given else given
 
 
 #: Records that a run holds out for evaluation, as rows of turns whatever the train set's layout.
@@ -161,7 +152,7 @@ def write_train(path: Path, rows: Iterable[Row], *, layout: TrainLayout, tools: 
     with atomic_file(path) as handle:
         for row in rows:
             with _naming(row):
-                line = compact_json(_filled(_flat(_with_text(row)), schema)).encode("utf-8")
+                line = compact_json(_flat(_with_text(row), schema)).encode("utf-8")
             handle.write(line + b"\n")
             count += 1
     return count
@@ -258,16 +249,16 @@ def _with_text(row: Row) -> Row:
 
 
 def _jsonl_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
-    try:
-        with open_regular(path) as handle:
-            for number, line in enumerate(handle, start=1):
-                if not line.endswith(b"\n"):
-                    raise ArtefactError(f"{path.name}:{number}: is cut short")
-                row = loads_object(line, f"{path.name}:{number}")
-                is_old = isinstance(row.get("original"), dict)  # lines of earlier versions hold objects as they are
-                yield f"{path.name}:{number}", dict(_flat(_with_text(row))) if is_old else row
-    except OSError as error:
-        raise ArtefactError(f"{path.name}: can't be read: {error.strerror or error}") from error
+    with refuse_as(ArtefactError, f"{path.name}: can't be read", OSError), open_regular(path) as handle:
+        for number, line in enumerate(handle, start=1):
+            if not line.endswith(b"\n"):
+                raise ArtefactError(f"{path.name}:{number}: is cut short")
+            row = loads_object(line, f"{path.name}:{number}")
+            is_old = isinstance(row.get("original"), dict)  # lines of earlier versions hold objects as they are
+            yield (
+                f"{path.name}:{number}",
+                row | _flat(_with_text(row), train_schema(_layout_of(row), tools=True)) if is_old else row,
+            )
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:

@@ -105,10 +105,8 @@ def parse_answer(spec: AnswerSpec, text: str) -> str | None:
     end = run_on(text)
     text = composed(text if end is None else text[:end])
     match spec.kind:
-        case "choice":
-            return parse_choice(spec.labels, text)
-        case "true_false":
-            return parse_choice(_TRUE_FALSE, text, true_false=True)
+        case "choice" | "true_false":
+            return parse_choice(spec.labels or _TRUE_FALSE, text, true_false=spec.kind == "true_false")
         case "number":
             return parse_number(text)
         case "math":
@@ -134,10 +132,8 @@ def answer_is_final(spec: AnswerSpec, text_so_far: str) -> bool:
         return True
     text = composed(text)
     match spec.kind:
-        case "choice":
-            return choice_is_final(spec.labels, text)
-        case "true_false":
-            return choice_is_final(_TRUE_FALSE, text, true_false=True)
+        case "choice" | "true_false":
+            return choice_is_final(spec.labels or _TRUE_FALSE, text, true_false=spec.kind == "true_false")
         case "number":
             return is_closed(without_spacing(text))
         case "math":

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final, Self
 import torch
 from torch import nn
 
-from calibudget.errors import ArtefactError, InterruptedRunError
+from calibudget.errors import ArtefactError, InterruptedRunError, refuse_as
 from calibudget.messages import counted
 from calibudget.store.canonical import canonical_json, loads_object
 from calibudget.store.files import flush, is_no_file
@@ -111,13 +111,11 @@ class TrainingLog:
         """
         if is_no_file(path):
             raise ArtefactError(f"{path}: is no regular file, so no log can be kept in it; remove it")
-        try:
+        with refuse_as(ArtefactError, f"{path}: can't be opened", OSError):
             is_new = not path.exists()
             handle = path.open("x+b" if is_new else "r+b")
             if is_new:
                 flush(path.parent)  # or a power cut could take its name, and leave the checkpoints
-        except OSError as error:
-            raise ArtefactError(f"{path}: can't be opened: {error.strerror or error}") from error
         last_loss = math.nan
         try:
             for step in range(1, steps + 1):
@@ -130,11 +128,9 @@ class TrainingLog:
 
     def write(self, entry: Mapping[str, object]) -> None:
         """Add one step's line."""
-        try:
+        with refuse_as(ArtefactError, f"{self._handle.name}: can't be written", OSError):
             self._handle.write(canonical_json(dict(entry)) + b"\n")
             self._handle.flush()
-        except OSError as error:
-            raise ArtefactError(f"{self._handle.name}: can't be written: {error.strerror or error}") from error
 
     def sync(self) -> None:
         """Bring everything written to the disk."""
@@ -240,10 +236,11 @@ def model_card(
     front = ["---", *on_a_hub, "library_name: peft", "pipeline_tag: text-generation"]
     front += ["tags:", "- lora", "- calibudget", "---"]
     unit = "a response token" if config.loss == "token_mean" else "an example"
+    elsewhere = evidence.get("calibrated_on")
     words = [
         f"# LoRA+ adapter for {model.get('name')}",
         f"Trained on {counted(len(job.examples), 'example')} whose quotas were set by calibudget"
-        f"{_elsewhere(evidence)}. "
+        f"{f', calibrated on another model ({elsewhere})' if elsewhere is not None else ''}. "
         f"The last optimizer step had a mean loss of {final_loss:.4f} nats {unit}.",
     ]
     parts = [
@@ -256,11 +253,6 @@ def model_card(
         _table("Versions", versions),
     ]
     return "\n\n".join(parts) + "\n"
-
-
-def _elsewhere(evidence: Mapping[str, object]) -> str:
-    other = evidence.get("calibrated_on")
-    return "" if other is None else f", calibrated on another model ({other})"
 
 
 def _table(title: str, rows: Mapping[str, object]) -> str:
