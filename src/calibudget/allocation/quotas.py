@@ -26,17 +26,18 @@ from calibudget.messages import counted, shown
 
 
 class _MadeLater:
-    """Mappings of an allocation that are made when they are first asked for: a million labels take 0.2 s each."""
+    """Mappings of an allocation that are made when one is first asked for: a million labels take 0.2 s each."""
 
-    __slots__ = ("_makers",)
+    __slots__ = ("_columns",)
 
     def __getattr__(self, name: str) -> Any:
         """Called only for a field that isn't set yet, or for what no allocation has."""
         if name not in ("shares", "floor_quotas"):
             raise AttributeError(f"an allocation has no {name}")
-        made = self._makers[name]()
-        object.__setattr__(self, name, made)
-        return made
+        labels, shares, floor_quotas = self._columns
+        object.__setattr__(self, "shares", dict(zip(labels, shares(), strict=True)))
+        object.__setattr__(self, "floor_quotas", dict(zip(labels, floor_quotas, strict=True)))
+        return getattr(self, name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,13 +67,9 @@ class Allocation(_MadeLater):
     ) -> Self:
         """An allocation of columns in the order of the labels, its shares and floor quotas mapped when asked for."""
         made = cls.__new__(cls)
-        makers = {
-            "shares": lambda: dict(zip(labels, shares(), strict=True)),
-            "floor_quotas": lambda: dict(zip(labels, floor_quotas, strict=True)),
-        }
         object.__setattr__(made, "budget", budget)
         object.__setattr__(made, "quotas", dict(zip(labels, quotas, strict=True)))
-        object.__setattr__(made, "_makers", makers)
+        object.__setattr__(made, "_columns", (labels, shares, floor_quotas))
         return made
 
 
