@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 TESTS = {
     "allocation": ["tests/allocation", "tests/golden/test_allocation.py", "tests/property/test_apportion_arrays.py"],
     "selection": ["tests/selection", "tests/property/test_selection_draw.py", "tests/property/test_token_draw.py"],
-    "store": ["tests/store", "tests/hostile/test_store_flips.py"],
+    "store": ["tests/store"],
 }
 SEED = 20
 CONFIG = """

@@ -54,11 +54,3 @@ def test_a_run_that_was_changed_is_not_handed_over(two_fruits: Path, tmp_path: P
         assert refused.code == 2
         assert "train.jsonl" in refused.err
         assert [path.name for path in tmp_path.iterdir()] == ["run"]
-
-
-def test_a_folder_inside_the_run_is_refused(two_fruits: Path, calibudget: Any) -> None:
-    before = sorted(two_fruits.iterdir())
-    refused = calibudget("export", two_fruits, "--for", "croissant", "--output-dir", two_fruits / "handover")
-    assert refused.code == 2
-    assert "is a run's, which wouldn't verify" in refused.err
-    assert sorted(two_fruits.iterdir()) == before

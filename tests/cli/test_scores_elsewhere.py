@@ -40,16 +40,6 @@ def test_statistics_of_samples_and_logs_follow_their_verdicts(tmp_path: Path, ca
     assert json.loads(calibudget("allocate", output, "--budget", 100, "--json").out)["budget"] == 100
 
 
-def test_a_verdict_that_is_missing_or_unknown_is_refused(calibudget: Any) -> None:
-    for given, said in (
-        ([], "say which with --verdict METRIC,FILTER"),
-        (["--verdict", "acc,first"], "no verdict 'acc'"),
-    ):
-        refused = calibudget("statistics", NLL, GENERATED, *SIZES, *given)
-        assert (refused.code, refused.out) == (2, "")
-        assert said in refused.err
-
-
 def test_a_run_takes_several_files_that_name_the_exported_records(
     tmp_path: Path, calibudget: Any, tiny_directory: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""kill -9 in the middle of scoring, of the run or of one of its workers: the rest is done later, nothing twice.
+"""kill -9 in the middle of scoring: the rest is done later, nothing twice.
 
 What is killed is killed by the run itself, at a batch that the test names, so nothing depends on how fast it goes.
 """
@@ -60,8 +60,6 @@ def at(done, _total):
         return
     if {stop!r} == "run":
         os.kill(os.getpid(), signal.SIGKILL)
-    if {stop!r} == "worker":
-        os.kill(next(iter(pool._workers.values()))._process.pid, signal.SIGKILL)
     if {stop!r} == "wait":
         _Process.ask = until_it_ends  # no batch is begun any more, so the run waits for a reply
         print("waiting", flush=True)
@@ -88,7 +86,7 @@ ANSWER = AnswerSpec(kind="choice", labels=("answer1", "answer2"))
 def start(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Any]:
     """Start a scoring run in a process of its own; it tells its workers' ids once it begins.
 
-    `stop` says what ends at the batch of that number: the "run", a "worker", or the work ("wait").
+    `stop` says what ends at the batch of that number: the "run", or the work ("wait").
     """
     tests = str(request.config.rootpath / "tests")
     started = []
@@ -160,13 +158,6 @@ def test_a_killed_sharded_run_resumes_and_leaves_no_workers(
     # What was journalled stays as it was, and no batch is there twice; a torn last line is cut off.
     assert journal.read_bytes().startswith(before[: before.rfind(b"\n") + 1])
     assert sorted(int(number) for number in re.findall(rb'"batch":(\d+)', journal.read_bytes())) == list(range(10))
-
-
-@at_batches(5)  # type: ignore[untyped-decorator]
-def test_a_killed_worker_changes_nothing(start: Any, expected: Any, tmp_path: Path, batch: Any) -> None:
-    process, _ = start(2, "worker", batch)
-    assert process.wait() == 0
-    assert json.loads((tmp_path / "out").read_text()) == expected
 
 
 def test_an_interrupted_sharded_run_resumes(start: Any, expected: Any, tmp_path: Path) -> None:

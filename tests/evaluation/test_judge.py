@@ -5,11 +5,9 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import DependencyError
-from calibudget.evaluation import judge
 from calibudget.evaluation.benchmarks import TASKS, Benchmark, shared_items, training_prompts
 from calibudget.evaluation.generation import choice_items, choices_of, chosen_again, likeliest
-from calibudget.evaluation.judge import Judge, judged_again, open_judge
+from calibudget.evaluation.judge import Judge, judged_again
 from calibudget.evaluation.results import Prediction
 from calibudget.evaluation.sandbox import Sandbox
 from calibudget.records import Message, Record
@@ -73,19 +71,6 @@ def test_code_is_judged_by_its_tests(sandbox: Sandbox) -> None:
     assert [one.verdict for one in found.values()] == ["right", "wrong", "unparsable", "wrong"]
     assert found["humaneval-1"].reason.startswith("failed: line 2")
     assert judge.describe(benchmark)["sandbox"] == sandbox.describe()
-
-
-def test_code_without_a_sandbox_is_never_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    benchmark = make("humaneval", None, answer=AnswerSpec(kind="exact"), **ADD)
-
-    def refuse() -> Sandbox:
-        raise DependencyError("no bubblewrap: apt-get install bubblewrap")
-
-    monkeypatch.setattr(judge, "open_sandbox", refuse)
-    with pytest.raises(DependencyError, match="apt-get install bubblewrap"):
-        open_judge([benchmark])
-    deferred = open_judge([benchmark], defer_code=True).judge(benchmark, {"humaneval-0": "    return a + b"})
-    assert [one.verdict for one in deferred.values()] == ["deferred"]
 
 
 def test_only_offered_labels_are_choices() -> None:

@@ -70,12 +70,6 @@ def test_arrays_and_lines_are_told_apart_whatever_the_name(tmp_path: Path, name:
     assert [record.original for record in found.records] == ROWS
 
 
-def test_an_array_among_lines_is_a_bad_row(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"r\.jsonl:1: a row must be an object, not list"):
-        read(tmp_path, "r.jsonl", '["p", "c"]\n' + LINES)
-    assert len(read(tmp_path, "r.jsonl", on_error="skip").records) == 3
-
-
 def test_a_bad_item_of_an_array_is_named_under_any_ending(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"r\.jsonl, item 2: no response"):
         read(tmp_path, "r.jsonl", json.dumps([ROWS[0], {"instruction": "q"}]))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from calibudget.cli.options import amount, by_label, sizes_by_label, weights_by_label
-from calibudget.errors import InputError, RecipeError
+from calibudget.errors import InputError
 from calibudget.pipeline.run import run
 from calibudget.recipe.load import load_recipe
 
@@ -20,12 +20,6 @@ def test_a_character_beyond_the_plane_is_one_however_it_is_written(tmp_path: Pat
     (tmp_path / name).write_text(json.dumps(fields, ensure_ascii=escaped), encoding="utf-8")
     (tmp_path / "a.jsonl").write_text('{"instruction":"q","output":"a"}\n')
     assert run(load_recipe(tmp_path / name), tmp_path / "out").plan.quotas == {"fun \U0001f600": 1}
-
-
-def test_half_a_character_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "recipe.json").write_text('{"budget": 1, "sources": {"fun \\ud83d": {"path": "a.jsonl"}}}')
-    with pytest.raises(RecipeError, match="fun"):
-        load_recipe(tmp_path / "recipe.json")
 
 
 @pytest.mark.parametrize(

@@ -25,23 +25,12 @@ def read(data_dir: Path, name: str, **fields: object) -> SourceRead:
 LINES = {
     "broken JSON": b'{"prompt": "p", "completion": "c"',
     "an array": b'["p", "c"]',
-    "null": b"null",
-    "NaN": b'{"prompt": "p", "completion": "c", "x": NaN}',
     "a number beyond doubles": b'{"prompt": "p", "completion": "c", "x": 1e309}',
-    "a duplicate key": b'{"prompt": "p", "completion": "c", "completion": "d"}',
-    "a nested duplicate key": b'{"prompt": "p", "completion": "c", "x": {"y": 1, "y": 1}}',
     "invalid UTF-8": b'{"prompt": "p\xff", "completion": "c"}',
-    "overlong UTF-8": b'{"prompt": "p\xc0\xaf", "completion": "c"}',
-    "UTF-8 of a surrogate": b'{"prompt": "p\xed\xa0\x80", "completion": "c"}',
-    "an escaped lone surrogate": b'{"prompt": "p\\ud800", "completion": "c"}',
-    "a lone surrogate in a key": b'{"prompt": "p", "completion": "c", "\\ud800": 1}',
     "escaped NUL": b'{"prompt": "p\\u0000q", "completion": "c"}',
     "deep nesting": b'{"prompt": "p", "completion": "c", "x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     "an overlong integer": b'{"prompt": "p", "completion": "c", "x": ' + b"9" * 10_000 + b"}",
-    "no prompt": b'{"completion": "c"}',
-    "no response": b'{"prompt": "p"}',
     "an empty prompt": b'{"prompt": " ", "completion": "c"}',
-    "a prompt that is a list of nothing": b'{"prompt": [], "completion": []}',
     "invisible prompt": b'{"prompt": "\\u2003\\u00a0", "completion": "c"}',
 }
 
@@ -59,13 +48,9 @@ def test_a_bad_line_is_refused_by_its_number_or_skipped_and_counted(tmp_path: Pa
 
 
 GOOD_LINES = {
-    "a pair of surrogates": b'{"prompt": "p\\ud83d\\ude00", "completion": "c"}',
-    "an escaped backslash before u": b'{"prompt": "p\\\\ud800\\\\u0000", "completion": "c"}',
     "a byte order mark": b'\xef\xbb\xbf{"prompt": "p", "completion": "c"}',
     "carriage returns": b'{"prompt": "p", "completion": "c"}\r',
-    "an integer beyond 2**53": b'{"prompt": "p", "completion": "c", "id": 12345678901234567890}',
     "a right-to-left mark": '{"prompt": "\u202ep", "completion": "c"}'.encode(),
-    "some nesting": b'{"prompt": "p", "completion": "c", "x": ' + b"[" * 50 + b"]" * 50 + b"}",
 }
 
 

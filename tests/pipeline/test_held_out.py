@@ -83,15 +83,6 @@ def test_a_candidate_put_in_place_of_an_evaluation_record_is_noticed(root: Path)
     assert ("splits.parquet", "an evaluation record, by its key") in found
 
 
-def test_a_record_with_two_roles_is_noticed(root: Path) -> None:
-    def twice(rows: list[dict[str, Any]]) -> None:
-        own = next(row for row in rows if row["role"] == "evaluation")
-        rows.append(own | {"role": "candidate", "key": order_key("selection", 42, own["source"], own["record_id"])})
-
-    rewrite_splits(root / "run", twice)
-    assert any("is a candidate and evaluates" in one.found for one in verify(root / "run").differences)
-
-
 def test_a_record_that_one_source_evaluates_and_another_may_draw_is_noticed(root: Path) -> None:
     def lend(rows: list[dict[str, Any]]) -> None:
         own = next(row for row in rows if (row["source"], row["role"]) == ("boolq", "evaluation"))

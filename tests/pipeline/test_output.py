@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -134,18 +133,6 @@ def test_a_record_that_the_layout_cant_hold_is_refused_at_its_line_or_skipped(tm
     plain = [n for n in range(40) if n != 7 and n % 3 == 2 and n % 5]
     assert sum(row["source"] == "talks" for row in train_rows(found)) <= len(plain) - 5
     assert any(note.startswith(f"talks: {40 - len(plain)} rows skipped") for note in found.notes)
-
-
-def test_images_are_refused_with_the_line_and_a_clear_word(tmp_path: Path, recipe: Any) -> None:
-    given = recipe()
-    strict = given.model_copy(
-        update={"sources": {**given.sources, "talks": replace(given.sources["talks"], on_error=None)}}
-    )
-    strict._base_dir = tmp_path
-    with pytest.raises(
-        DataError, match=r"source 'talks': talks\.jsonl:8: messages, turn 1 holds 'image_url'; only text can be"
-    ):
-        run(strict, tmp_path / "run")
 
 
 @pytest.mark.parametrize("form", ["jsonl", "dataset"])

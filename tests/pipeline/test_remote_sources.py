@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import DataError, RecipeError
+from calibudget.errors import DataError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
@@ -55,11 +55,3 @@ def test_a_store_that_is_gone_ends_the_run_with_code_2_and_nothing_written(
         run(recipe, tmp_path / "run")
     assert caught.value.exit_code == 2
     assert [path.name for path in (tmp_path / "run").glob("*") if not path.name.startswith(".")] == []
-
-
-def test_credentials_in_a_recipe_are_refused_and_not_repeated(make_recipe: Any) -> None:
-    recipe = make_recipe()
-    recipe.write_text(recipe.read_text().replace("path: piqa", "path: s3://key:a-secret@rows/piqa"))
-    with pytest.raises(RecipeError, match=r"sources\.piqa\.path.*: holds a credential") as caught:
-        load_recipe(recipe)
-    assert "a-secret" not in str(caught.value)

@@ -47,10 +47,3 @@ def test_runs_with_repeats_hold(make_recipe: Any, tmp_path: Path, options: Any, 
     assert result.count == count
     assert result.tokens is None or 891 < result.tokens <= 900
     assert verify(tmp_path / "run", data_dir=tmp_path / "data").differences == ()
-
-
-def test_a_repeat_without_its_mark_is_found(make_recipe: Any, tmp_path: Path) -> None:
-    run(load_recipe(make_recipe(policy="equal"), ["budget=100", "max_repeats=2"]), tmp_path / "run")
-    text = (tmp_path / "run" / "train.jsonl").read_text()
-    (tmp_path / "run" / "train.jsonl").write_text(text.replace("#r2", "#r3", 1))
-    assert any(one.field.startswith("source ") for one in verify(tmp_path / "run").differences)

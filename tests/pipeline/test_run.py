@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import signal
 import subprocess
@@ -13,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import AllocationError, ArtefactError, DataError, InputError, RecipeError, ScoringError
+from calibudget.errors import AllocationError, ArtefactError, DataError, InputError, RecipeError
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_tokenizer
 from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.run import run
 from calibudget.pipeline.run_directory import JOURNAL_NAME
-from calibudget.pipeline.score import score
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
 from calibudget.store.canonical import read_object
@@ -67,13 +65,6 @@ def test_two_runs_and_shuffled_input_files_give_the_same_bytes(make_recipe: Any,
         assert first[name] == third[name], name
 
 
-def test_scores_of_another_split_are_refused(make_recipe: Any, tmp_path: Path) -> None:
-    score(load_recipe(make_recipe()), output=tmp_path / "scores.parquet")
-    with pytest.raises(ArtefactError, match="lacks 10 of 10"):
-        run(load_recipe(make_recipe(), ["split_seed=5"]), tmp_path / "run", scores=tmp_path / "scores.parquet")
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(
     ("override", "error", "message"),
     [
@@ -107,40 +98,6 @@ def test_what_can_t_be_met_is_refused_and_leaves_nothing(
     with pytest.raises(error, match=message):
         run(load_recipe(make_recipe(), [override]), tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    "line", ["{broken", '{"output": "true"}', '{"instruction": "a", "output": "no label"}', "[1, 2]"]
-)
-def test_a_bad_line_is_named_and_can_be_skipped(make_recipe: Any, tmp_path: Path, line: str) -> None:
-    recipe = make_recipe()
-    file = tmp_path / "data" / "boolq.jsonl"
-    first, *rest = file.read_text().splitlines()
-    file.write_text("\n".join([first, line, *rest]) + "\n")
-    with pytest.raises(DataError, match=r"boolq\.jsonl:2"):
-        run(load_recipe(recipe), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-    run(load_recipe(recipe, ["on_error=skip"]), tmp_path / "run")
-    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    assert manifest["sources"]["boolq"]["skipped"] == 1
-
-
-def test_a_nan_score_is_refused_by_name(make_recipe: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from calibudget.scoring.fake import FakeScorer
-
-    honest = FakeScorer.measure
-
-    def poisoned(self: Any, items: Any) -> Any:
-        from dataclasses import replace
-
-        first, *rest = honest(self, items)
-        return [replace(first, nll=float("nan")), *rest]
-
-    monkeypatch.setattr(FakeScorer, "measure", poisoned)
-    with pytest.raises(ScoringError, match="source 'boolq', record "):
-        run(load_recipe(make_recipe()), tmp_path / "run")
-    monkeypatch.undo()
-    assert run(load_recipe(make_recipe()), tmp_path / "run", resume=True).count == 24
 
 
 def test_a_directory_of_other_things_or_another_recipe_is_refused(make_recipe: Any, tmp_path: Path) -> None:

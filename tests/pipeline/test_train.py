@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from calibudget.errors import ArtefactError, DependencyError, InterruptedRunError, RecipeError, TrainingError
+from calibudget.errors import ArtefactError, DependencyError, RecipeError, TrainingError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.train import train, training_options, within_context
 from calibudget.pipeline.verify import verify
@@ -131,22 +131,6 @@ def test_a_tracker_that_isnt_installed_is_named_with_its_line(run_dir: Path, mon
     with pytest.raises(DependencyError, match="pip install wandb"):
         train(run_dir, (*OPTIONS, "report_to=[wandb]"))
     assert train(run_dir, OPTIONS).steps == 4  # nothing was left in its way
-
-
-def test_a_stopped_training_is_resumed_by_the_same_call(run_dir: Path) -> None:
-    import os
-    import signal
-
-    def stop(report: Any) -> None:
-        if report.step == 1:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    with pytest.raises(InterruptedRunError):
-        train(run_dir, OPTIONS, listener=stop)
-    with pytest.raises(ArtefactError, match="--resume"):
-        train(run_dir, OPTIONS)
-    assert train(run_dir, OPTIONS, resume=True).steps == 4
-    assert not verify(run_dir).differences
 
 
 @pytest.mark.slow

@@ -85,18 +85,6 @@ def test_nll_and_parsed_answers_are_those_of_one_by_one(
 
 
 @pytest.mark.full
-def test_scores_do_not_move_with_the_batch_size(language_model: Any, calibration: Any) -> None:
-    """Padded batches of 16 and 64 differ by 1.3e-5 on this model; packed ones stay below 1e-5."""
-    items = [item for label in ("arc_challenge", "boolq") for item in calibration(label, 2)]
-    scorers = (
-        LocalScorer(language_model, ScorerSettings(max_new_tokens=16, batch_tokens=tokens)) for tokens in (4096, 256)
-    )
-    whole, small = (to_scores(items, measure_all(scorer, items), "nll+wrong") for scorer in scorers)
-    assert [score.nll for score in small] == pytest.approx([score.nll for score in whole], abs=1e-5)
-    assert [score.prediction for score in small] == [score.prediction for score in whole]
-
-
-@pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_quotas_do_not_move_with_the_batch_size_on_the_real_sources(language_model: Any, calibration: Any) -> None:
     items = [item for label in POOLS for item in calibration(label, 30)]

@@ -152,16 +152,6 @@ def test_results_are_the_same_bits_in_any_order_of_items(language_model: Any) ->
     assert one == other
 
 
-def test_a_short_and_a_long_record_score_as_each_alone(language_model: Any) -> None:
-    short, long = items_of(2, ("apples",))
-    long = replace(long, record=record_of(number=1, prompt="river stone " * 30))
-    scorer = LocalScorer(language_model)
-    together = scorer.measure([short, long])
-    alone = [scorer.measure([item])[0] for item in (short, long)]
-    assert [one.nll for one in together] == pytest.approx([one.nll for one in alone], abs=1e-5)
-    assert [one.text for one in together] == [one.text for one in alone]
-
-
 def test_a_family_that_cannot_be_packed_scores_one_by_one() -> None:
     loaded = LanguageModel(
         model=model_of("mamba"), tokenizer=tokenizer_with(), identity={"name": "mamba"}, context_length=512

@@ -64,25 +64,6 @@ def test_a_saved_data_set_cannot_name_files_elsewhere(tmp_path: Path, read: Read
         read("saved")
 
 
-def test_a_hub_data_set_reads_like_its_rows(
-    datasets: Any, tmp_path: Path, write: Write, read: Read, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`load_dataset` takes a local folder for a repository; reading goes the whole way through it."""
-    write("rows.jsonl", ROWS)
-    repository = tmp_path / "owner" / "name"
-    repository.mkdir(parents=True)
-    monkeypatch.chdir(tmp_path)
-    datasets.Dataset.from_list(ROWS).to_parquet(repository / "train.parquet")
-    spec = SourceSpec(label="s", hub="owner/name")
-    result = read_source(spec, tmp_path)
-    assert result.records == read().records
-    (file,) = result.files
-    assert file.name == "hub:owner/name/train"
-    assert result.files == read_source(spec, tmp_path).files
-    with pytest.raises(DataError, match=r"source 's': hub:.* can't be loaded"):
-        read_source(SourceSpec(label="s", hub="owner/name", split="nope"), tmp_path)
-
-
 def test_a_hub_data_set_that_cannot_be_had_says_why(tmp_path: Path) -> None:
     spec = SourceSpec(label="s", hub="nobody/nothing-like-this", subset="main", revision="v1")
     with pytest.raises(DataError, match=r"hub:nobody/nothing-like-this/main/train@v1 can't be loaded \(HF_HUB_OFFLINE"):

@@ -21,7 +21,6 @@ from calibudget.store.canonical import (
     read_bytes,
     sealed,
     sha256_hex,
-    strict_json,
 )
 
 
@@ -107,14 +106,8 @@ def test_the_seal_notices_every_edit() -> None:
 
 
 def test_refusals_say_what_is_wrong_and_where(tmp_path: Path) -> None:
-    deep: Any = []
-    for _ in range(10_000):
-        deep = [deep]
     cases: list[tuple[Callable[[], object], type[Exception], str]] = [
         (lambda: canonical_json(float("nan")), InputError, "^the value has no canonical JSON form"),
-        (lambda: canonical_json({"a": [1, float("inf")]}), InputError, r"^a\.1 has no canonical JSON form"),
-        (lambda: canonical_json(deep), InputError, "^the value is nested too deeply"),
-        (lambda: strict_json(b'{"b":1,"a":2,"a":3}'), InputError, "the key 'a' is given twice"),
         (lambda: plain_json(float("-inf")), InputError, "infinity"),
         (lambda: compact_json(float("nan")), ValueError, "not JSON compliant"),
         (lambda: read_bytes(tmp_path / "gone"), ArtefactError, "^gone: can't be read: No such file"),

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from calibudget.cli.entry import entry
 from calibudget.pipeline.progress import Progress
 from calibudget.study.cell_records import ITEMS_NAME, Cell, CellOutcome, ItemScore, TaskMetrics, write_items
 
@@ -153,17 +151,3 @@ def study_writer() -> Any:
 @pytest.fixture
 def runner() -> MadeUpRunner:
     return MadeUpRunner()
-
-
-@pytest.fixture
-def command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs `calibudget` with these arguments; its exit code, output and messages."""
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["calibudget", *map(str, arguments)])
-        with pytest.raises(SystemExit) as leave:
-            entry()
-        captured = capsys.readouterr()
-        return int(leave.value.code or 0), captured.out, captured.err
-
-    return call

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from functools import partial
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,9 @@ points:
 
 
 @pytest.fixture
-def calibudget(command: Any) -> Any:
-    return partial(command, "study")
+def calibudget(calibudget: Any) -> Any:
+    """Its exit code, output and messages."""
+    return lambda *arguments: astuple(calibudget("study", *arguments))
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator
-from functools import partial
+from dataclasses import astuple
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -23,8 +23,9 @@ HELD_OUT = "evaluation.per_source=5"
 
 
 @pytest.fixture
-def calibudget(command: Any) -> Any:
-    return partial(command, "compare")
+def calibudget(calibudget: Any) -> Any:
+    """Its exit code, output and messages."""
+    return lambda *arguments: astuple(calibudget("compare", *arguments))
 
 
 @pytest.fixture

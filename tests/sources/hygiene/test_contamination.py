@@ -6,22 +6,15 @@ import random
 
 import pytest
 
-from calibudget.records import Message, Record
+from calibudget.records import Record
 from calibudget.sources.hygiene import contamination
 from calibudget.sources.hygiene.contamination import EvaluationWords, words
 from calibudget.sources.identity import digests
+from tests.conftest import record_of
 
 
 def record(prompt: str, completion: str = "yes") -> Record:
-    return Record(
-        source="s",
-        record_id="",
-        prompt_hash="",
-        prompt=(Message(role="user", content=prompt),),
-        completion=completion,
-        answer=None,
-        original={},
-    )
+    return record_of(prompt=prompt, completion=completion)  # type: ignore[no-any-return]
 
 
 def looked_up(

@@ -6,20 +6,18 @@ import random
 
 import pytest
 
-from calibudget.records import Message, Record
+from calibudget.records import Record
 from calibudget.sources.hygiene.near_duplicates import NearDuplicates
 from calibudget.sources.identity import digests
 from calibudget.sources.spec import NearDuplicatesRule
+from tests.conftest import record_of
 
 pytest.importorskip("datasketch")
 RULE = NearDuplicatesRule()
 
 
 def record(prompt: str, completion: str = "yes") -> Record:
-    turns = (Message(role="user", content=prompt),)
-    return Record(
-        source="s", record_id="", prompt_hash="", prompt=turns, completion=completion, answer=None, original={}
-    )
+    return record_of(prompt=prompt, completion=completion)  # type: ignore[no-any-return]
 
 
 def sentence(draw: random.Random, length: int = 60) -> list[str]:
