@@ -60,7 +60,6 @@ class Record:
     """One training example of one source.
 
     Attributes:
-        source: label of the source.
         record_id: SHA-256 hex of the normal form, or the record's own id where the recipe names its field.
         prompt_hash: SHA-256 hex of the instruction's normal form under full case folding.
         prompt: the turns before the response, never empty; a plain instruction is one user turn, a system
@@ -101,7 +100,6 @@ class Split:
     """One source parted into its calibration split and its candidate pool, both in key order.
 
     Attributes:
-        source: label of the source.
         calibration: records held out for calibration, ascending under the "calibration" key.
         candidates: records that may be selected, ascending under the "selection" key; its length is pool_size. A pool
             on disk reads them again when they are asked for.
@@ -145,8 +143,6 @@ class SourceFile:
 
     Attributes:
         name: relative to the data directory with "/", or as the hub names it; never absolute.
-        bytes: its length.
-        sha256: its SHA-256, lower-case hexadecimal.
     """
 
     name: str
@@ -355,7 +351,6 @@ class Selection:
     """The picks of every source in key order.
 
     Attributes:
-        seed: selection seed.
         selector: name of the rule that chose among the candidates ("uniform").
         picks: record ids per source, key order.
         details: what the selector says of itself, a JSON object; None for the uniform draw.

@@ -51,7 +51,6 @@ class Exported:
     Attributes:
         examples: the rows as token ids, in the order of the train set; empty where no tokens were made.
         left_out: what of the training the trainer can't be told, by field, and what it does instead.
-        fields: the contents of `export.json`.
     """
 
     trainer: str

@@ -21,7 +21,6 @@ class Trainer:
     """One target of `calibudget export`.
 
     Attributes:
-        rows: the form in which it takes rows.
         start: the command that starts it in the exported folder; None where nothing is trained from there.
         loader: function of `loaders/loaded_rows.py` that gives the rows as it loads them, None if there is none.
         package: the module whose presence says that the trainer is installed.

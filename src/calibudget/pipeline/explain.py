@@ -22,7 +22,6 @@ class Step:
     """One line: what it makes, of which numbers, and what comes out.
 
     Attributes:
-        name: what the line makes.
         formula: the numbers it is made of, six digits each; a text without digits where it is taken from a file.
         value: the number as the artefacts hold it, or as it follows from theirs.
     """

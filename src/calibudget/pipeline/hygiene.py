@@ -44,7 +44,6 @@ class Findings:
     """What the checks found, by label; the companion set under its own.
 
     Attributes:
-        checks: counted and named.
         repeats: records whose prompt an earlier one of the source has, those that left as duplicates among them.
         barred: what leaves each source for it.
     """

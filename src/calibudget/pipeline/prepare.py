@@ -94,11 +94,9 @@ class Prepared:
 
     Attributes:
         sources: each after its pass.
-        companion: the companion set as it was read, or None.
         tokens: tokens by source and record id, None where the budget counts examples.
         token_counter: how they were counted, None likewise.
         ledger: the rounds before this one, None in a first round.
-        evaluation: the evaluation sets that the recipe's hygiene names.
         findings: what the hygiene's checks found before anything left for it.
         unfit: records of a source that left since they can't be encoded, by label and reason.
     """

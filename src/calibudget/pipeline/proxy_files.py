@@ -42,7 +42,6 @@ class ProxyReport:
     Attributes:
         files: length and SHA-256 of each file that was read, by the path it was given as.
         pool_checked: whether the candidates were compared with those of a run.
-        output: the merged file, None where none was written.
     """
 
     header: ProxyHeader

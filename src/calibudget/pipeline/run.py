@@ -35,13 +35,10 @@ class RunResult:
     """A finished and verified run.
 
     Attributes:
-        plan: the allocation, with every factor.
         count: source examples selected.
         tokens: their tokens, None where the budget counts examples.
-        companion_count: companion records joined.
         manifest_sha256: digest that the manifest ends with.
         train_set: its layout, the field of a row that is taught, and the text that ends it or None.
-        notes: what a person should know about this run.
         hygiene: what its sources repeat and share; None in a run of a version that didn't say.
     """
 

@@ -77,7 +77,6 @@ class Verification:
 
     Attributes:
         differences: everything that isn't what the evidence or a re-derivation says; empty if the run holds.
-        checked: what was re-derived, in words.
         levels: of files, derivation, redraw, rescoring and signature: whether it was checked, or what that takes.
         found: what was read on the way; None where something of it couldn't be.
         unfinished: whether the run was begun and hasn't bound its files yet.

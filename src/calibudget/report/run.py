@@ -111,10 +111,8 @@ class RunFacts:
 
     Attributes:
         verification: what re-deriving it found.
-        sums: what binds the files, by name.
         comparison: the other policies on the same evidence; None where it can't be made.
         grid: what the sliders show, a JSON object; None where there is nothing to vary.
-        calibration: by label; empty where nothing was scored.
         largest_error: the right end of all distributions.
         has_texts: whether the sources were read for the records' texts.
         texts_left_out: how many records have none for want of room.

@@ -59,8 +59,6 @@ class CellSettings:
         recipe: of selection, on the model that calibrates.
         model: name of the model that is trained and evaluated.
         train: whether it is; else quotas are all that the cell has.
-        options: of training, by name.
-        evaluation: what is asked of the trained model.
     """
 
     recipe: Recipe

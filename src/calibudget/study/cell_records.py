@@ -41,12 +41,9 @@ class Cell:
 
     Attributes:
         point: name of the point of the protocol that it belongs to, such as "main"; cells of one point are compared.
-        policy: name of the policy in the protocol.
-        backbone: name of the model in the protocol.
         seed: the training seed; cells of one point, backbone and seed are paired.
         budget: B, in `unit`.
         floor: f, in `unit`, as the protocol gives it, whatever the policy makes of it.
-        unit: what budget and floor count.
         kind: `adaptive` cells calibrate with their own seed on their own backbone; `transferred` cells don't.
         split_seed: seed of the calibration split and of the bootstrap.
         selection_seed: seed of the draw within a source.
@@ -95,7 +92,6 @@ class CellOutcome:
 
     Attributes:
         quotas: q_k by source label.
-        tasks: by name of the task.
         seconds: time by stage ("select", "train", "evaluate", …).
         counts: what was processed ("train_tokens", "train_examples", "steps", "peak_memory_bytes", …).
         environment: what it ran on ("device", "torch", …).
@@ -125,7 +121,6 @@ class CellResult(CellOutcome):
     """A finished cell, field by field as `cell.json` has it.
 
     Attributes:
-        cell: which one.
         digests: SHA-256 of everything that the outcome depends on, by name; "code", "data" and "protocol" always,
             "items" where there is an `items.parquet`, "allocation" where the cell's run left an `allocation.json`.
     """

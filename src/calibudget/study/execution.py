@@ -56,7 +56,6 @@ class GridOutcome:
     """What became of a grid's cells; every planned cell is in exactly one of the three.
 
     Attributes:
-        results: finished cells, now or before.
         failed: what went wrong, by cell; tried again the next time.
         stopped: why cells weren't run, by cell.
     """

@@ -83,7 +83,6 @@ class Rate:
     """What was measured with a model of one size on one GPU.
 
     Attributes:
-        parameters: of the model.
         train_tokens: trained a second.
         scored: calibration records a second, likelihood and decoded answer; the 7B shape's are those of a model that
             agrees with none of its references, the slowest case.
@@ -126,7 +125,6 @@ class Expected:
     """What the cells of one backbone will take.
 
     Attributes:
-        cells: in the protocol.
         left: pieces of work that aren't finished, each counted once.
         train_tokens: of all that is left, None where the sources can't be read and the protocol has no `estimates`.
         items: to be evaluated in all that is left, None where the tasks can't be read likewise. A second pass by
@@ -134,7 +132,6 @@ class Expected:
         scored: calibration records to be scored on this backbone; those of a split that cells share count once.
         hours: for all that is left, None where the backbone's size or one of these counts isn't known.
         gib: GPU memory, None where the backbone's size isn't known.
-        by: what the hours come from.
         unread: what couldn't be read, why, and what stands in for it; empty where everything could.
     """
 

@@ -109,11 +109,9 @@ class Version:
 
     Attributes:
         protocol: as JSON values.
-        recipe: the base recipe, resolved.
         data: files by what reads them, see `data_of`.
         digests: SHA-256 of "protocol", "recipe", "data" and "code".
         cells: digest of each cell's settings, by the cell's name.
-        calibudget: version of this package.
         changed: what differs from the version before, in words; empty for the first.
     """
 

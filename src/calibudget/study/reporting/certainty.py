@@ -36,8 +36,6 @@ class Judged:
     """A claim that the focus is better than a block's comparator on a primary endpoint.
 
     Attributes:
-        block: where.
-        endpoint: on what.
         effects: the paired differences that are there; None before the first seed, and where the endpoint is undefined.
         undefined: names of the cells in which the endpoint is undefined.
         claim: what seeds say; None where the block isn't final or the endpoint is undefined.

@@ -31,7 +31,6 @@ class Effects:
 
     Attributes:
         by_seed: the difference of each seed, in ascending order.
-        mean: their mean.
         sd: their standard deviation (ddof 1), 0 where they differ by rounding alone; None for one seed, which says
             nothing of spread.
     """
@@ -95,7 +94,6 @@ class Claim:
     """Whether seeds support that a policy is better on one metric.
 
     Attributes:
-        effects: the paired differences.
         p: two-sided p of the paired t test; None where there is one seed or no spread.
         adjusted_p: the same after Holm's adjustment over all claims judged together.
         supported: whether the difference goes the right way with adjusted p below alpha.

@@ -22,8 +22,6 @@ class Verdict:
     """How the focus compares with one other policy on one endpoint; in the endpoint's own unit.
 
     Attributes:
-        other: the other policy.
-        endpoint: the endpoint's name.
         primary: whether the endpoint is claimed; the others are described.
         seeds: paired seeds.
         difference: mean over seeds, focus minus other; None where the endpoint is undefined.
@@ -31,7 +29,6 @@ class Verdict:
         adjusted_p: of the paired t test, after Holm over all other policies; None where nothing is tested.
         seeds_needed: that would show a difference of `worth` with the spread seen; None where no number would.
         worth: see `WORTH`.
-        words: the verdict in words.
     """
 
     other: str

@@ -24,8 +24,6 @@ class Block:
     """The cells of one point on one backbone, which are compared with each other.
 
     Attributes:
-        point: name of the point.
-        backbone: name of the model.
         status: how its results count.
         seeds: seeds of which every policy's cell is finished.
         planned: seeds that the protocol names.
@@ -33,7 +31,6 @@ class Block:
             claim may be judged.
         policies: in the protocol's order.
         comparator: what the focus is compared with.
-        results: that it is of.
     """
 
     point: str
@@ -148,9 +145,7 @@ class Results:
 
     Attributes:
         protocol: the version in force.
-        results: finished cells.
         folders: where each lies.
-        statuses: by point.
         missing: cells without a result that nothing stopped, with what is known of why.
         stopped: why cells weren't run.
     """

@@ -40,10 +40,7 @@ class Quantity:
 
     Attributes:
         value: in the unit that is shown; None is undefined.
-        digits: digits after the point.
         signed: whether a plus is written.
-        sd: standard deviation to show with it, or None.
-        interval: ends of an interval to show with it, or None.
         best: whether it is set off, in bold.
         runner_up: whether it is set off as the second, underlined (in italics in Markdown).
         least: what lies below it is shown as less than it, such as a p value of `< 0.001`; None shows all.
@@ -67,10 +64,7 @@ class Table:
     """A table.
 
     Attributes:
-        name: of its files.
-        title: what it shows.
         columns: heads; the first columns of text are set left, all others right.
-        rows: one entry a column.
         notes: what a reader has to know of it.
     """
 
