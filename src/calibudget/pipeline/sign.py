@@ -42,7 +42,10 @@ def sign(run_dir: str | Path, key_file: str | Path) -> str:
         CheckFailedError: the run doesn't verify.
     """
     directory = Path(run_dir)
-    key = _private_key(Path(key_file))
+    key = load_key(Path(key_file))
+    if not hasattr(key, "sign"):
+        raise InputError(f"{key_file}: holds a public key; signing takes the private one")
+    signing_scheme(key.public_key())
     verified(directory, "it isn't signed", CheckFailedError)
     with directory_lock(directory):
         payload = _statement(directory)
@@ -82,11 +85,3 @@ def _signatures_of(directory: Path, payload: bytes) -> list[dict[str, Any]]:
     if envelope.get("payload") != base64.b64encode(payload).decode():
         raise ArtefactError(f"{path}: signs other files than the run has now; remove it to sign anew")
     return signature_rows(envelope)
-
-
-def _private_key(path: Path) -> Any:
-    key = load_key(path)
-    if not hasattr(key, "sign"):
-        raise InputError(f"{path}: holds a public key; signing takes the private one")
-    signing_scheme(key.public_key())
-    return key

@@ -26,7 +26,11 @@ def statistics_of_file(
         ScoringError, AllocationError: sources have too few scores, or scores out of range.
     """
     found = read_scores_file(*scores, error=error, verdict=verdict)
-    _check_same_sources(found, pool_sizes, scores[0])
+    scored, file = {score.source for score in found.scores}, scores[0].name
+    for label in sorted(scored ^ pool_sizes.keys()):
+        if label in scored:
+            raise InputError(f"--pool-sizes: lacks {label!r}, which {file} has scores of; add {label}=<its size>")
+        raise InputError(f"{file}: has no scores of {label!r}, which --pool-sizes names; score it, or leave it out")
     return statistics_of(found, pool_sizes, resamples=resamples, bootstrap_seed=bootstrap_seed)
 
 
@@ -42,13 +46,3 @@ def statistics_of(
         resamples=resamples,
         bootstrap_seed=bootstrap_seed,
     )
-
-
-def _check_same_sources(scores: ScoreFile, pool_sizes: Mapping[str, int], file: Path) -> None:
-    scored = {score.source for score in scores.scores}
-    for label in sorted(scored ^ pool_sizes.keys()):
-        if label in scored:
-            raise InputError(f"--pool-sizes: lacks {label!r}, which {file.name} has scores of; add {label}=<its size>")
-        raise InputError(
-            f"{file.name}: has no scores of {label!r}, which --pool-sizes names; score it, or leave it out"
-        )

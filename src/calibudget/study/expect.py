@@ -286,7 +286,10 @@ def _sizes(protocol: Protocol, settings: Mapping[Cell, CellSettings], progress: 
         # a hub that doesn't answer is asked again for half a minute, which estimates spare
         with from_the_cache() if "tokens_per_example" in given else nullcontext():
             companion, per_example = _examples(recipe)
-            unread += _unjudged(settings, shared, progress)
+            try:
+                check_feasible(settings, shared, progress)
+            except DataError as error:
+                unread.append(f"whether the points can be met isn't known: {error}")
     except StudyError:
         raise
     except (CalibudgetError, OSError) as error:
@@ -305,15 +308,6 @@ def _sizes(protocol: Protocol, settings: Mapping[Cell, CellSettings], progress: 
         items = estimates.items if "items" in given else None
         unread.append(_unread("tasks", "the items asked", error, is_known=items is not None))
     return _Sizes(companion=companion, tokens_per_example=per_example, items=items, unread=tuple(unread))
-
-
-def _unjudged(settings: Mapping[Cell, CellSettings], shared: Shared, progress: Progress) -> list[str]:
-    """Why it can't be told whether the points can be met; nothing where they can."""
-    try:
-        check_feasible(settings, shared, progress)
-    except DataError as error:
-        return [f"whether the points can be met isn't known: {error}"]
-    return []
 
 
 def _unread(what: str, counts: str, error: Exception, *, is_known: bool) -> str:

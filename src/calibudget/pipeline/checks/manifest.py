@@ -7,7 +7,7 @@ The splits must keep clear of what earlier rounds used.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict
 
 from calibudget.allocation.check import check_plan
@@ -47,7 +47,7 @@ from calibudget.store.manifest import (
     Manifest,
     SourceEvidence,
 )
-from calibudget.store.splits import SPLITS_NAME, SourceIds, SplitIds
+from calibudget.store.splits import SPLITS_NAME, SplitIds
 from calibudget.tasks.answers import EARLIER_PARSERS, PARSER_VERSION
 
 
@@ -231,17 +231,12 @@ def check_ledger(findings: Findings, recipe: Recipe, ledger: Ledger, splits: Spl
         _check_apart(findings, field, "no calibration record that was trained on", spent & set(ids.calibration))
         held_out = ledger.held_out(label) & set(ids.candidates)
         _check_apart(findings, field, "no candidate that an earlier round held out", held_out)
-        _check_calibration(findings, recipe, ids, reused_calibration(recipe, ledger, label), field)
+        reused = reused_calibration(recipe, ledger, label)
+        expected, found = (
+            (sorted(reused), sorted(ids.calibration)) if reused else (recipe.calibration_size, len(ids.calibration))
+        )
+        findings.compare(SPLITS_NAME, expected, found, field=f"{field}: calibration records")
     findings.checked.append("rounds: nothing is drawn or calibrates that an earlier round used")
-
-
-def _check_calibration(findings: Findings, recipe: Recipe, ids: SourceIds, reused: Sequence[str], field: str) -> None:
-    """The calibration records are those used again, or as many new ones as the recipe says."""
-    place = f"{field}: calibration records"
-    if reused:
-        findings.compare(SPLITS_NAME, sorted(reused), sorted(ids.calibration), field=place)
-    else:
-        findings.compare(SPLITS_NAME, recipe.calibration_size, len(ids.calibration), field=place)
 
 
 def _check_apart(findings: Findings, field: str, expected: str, shared: Iterable[str]) -> None:
