@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import AllocationError
-from calibudget.study.cell_records import CELL, CELL_NAME, CellOutcome, TaskMetrics
+from calibudget.study.cell_records import CELL, CellOutcome, TaskMetrics
 from calibudget.study.freeze import plan_cells, read_frozen
 from calibudget.study.protocol import load_protocol
 from calibudget.study.run import freeze_study
@@ -146,7 +146,7 @@ def test_a_dry_run_goes_by_the_cells_that_are_finished(calibudget: Callable[...,
         used = taken if planned.cell.policy == "calibudget" else seconds
         planned.directory.mkdir(parents=True)
         result = CellOutcome(quotas={}, tasks=tasks, seconds=used).of_cell(planned.cell, planned.digests)
-        CELL.write(planned.directory / CELL_NAME, result)
+        CELL.write(planned.directory / CELL.name, result)
     told = json.loads(calibudget("run", quotas_only, "--output-dir", directory, "--dry-run", "--json")[1])
     told = told["backbones"]["tiny"]
     assert (told["left"], told["scored"]) == (2, 18)

@@ -11,16 +11,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError
-from calibudget.study.cell_records import (
-    CELL,
-    CELL_NAME,
-    ITEMS_NAME,
-    CellOutcome,
-    ItemScore,
-    TaskMetrics,
-    read_cell,
-    write_items,
-)
+from calibudget.study.cell_records import CELL, ITEMS_NAME, CellOutcome, ItemScore, TaskMetrics, read_cell, write_items
 from calibudget.study.execution import check_evidence, digests_of_evidence
 from calibudget.study.grid import cells_of
 from calibudget.study.protocol import load_protocol
@@ -39,8 +30,8 @@ points:
 
 def change(folder: Path, **outcome: Any) -> None:
     """Write a cell anew with another outcome, self digest and all."""
-    result = read_cell(folder / CELL_NAME)
-    CELL.write(folder / CELL_NAME, replace(result, **outcome))
+    result = read_cell(folder / CELL.name)
+    CELL.write(folder / CELL.name, replace(result, **outcome))
 
 
 def test_metrics_that_arent_those_of_the_items_are_refused(small: Path, runner: Any) -> None:
@@ -48,8 +39,8 @@ def test_metrics_that_arent_those_of_the_items_are_refused(small: Path, runner: 
     freeze_study(protocol, directory)
     run_study(protocol, directory, runner=runner)
     folder = directory / "cells/main/tiny/calibudget/42"
-    whole = (folder / CELL_NAME).read_bytes()
-    tasks = read_cell(folder / CELL_NAME).tasks
+    whole = (folder / CELL.name).read_bytes()
+    tasks = read_cell(folder / CELL.name).tasks
 
     def refused(named: str, edited: Mapping[str, TaskMetrics]) -> None:
         change(folder, tasks=edited)
@@ -58,7 +49,7 @@ def test_metrics_that_arent_those_of_the_items_are_refused(small: Path, runner: 
                 read()
             assert str(folder) in str(told.value)
             assert "remove the cell's folder and run again" in str(told.value)
-        (folder / CELL_NAME).write_bytes(whole)
+        (folder / CELL.name).write_bytes(whole)
 
     boolq = tasks["boolq"]
     wrong, undefined = {**boolq.metrics, "accuracy": 0.25 + 2 / 3}, {**boolq.metrics, "accuracy": None}
@@ -97,13 +88,13 @@ def test_quotas_that_arent_the_runs_are_refused_in_a_copy_too(small: Path) -> No
     assert quotas[0] == quotas[1]
     for point in ("splits", "same"):
         folder = directory / "cells" / point / "tiny/calibudget/42"
-        whole = (folder / CELL_NAME).read_bytes()
+        whole = (folder / CELL.name).read_bytes()
         change(folder, quotas={**quotas[0], "boolq": quotas[0]["boolq"] + 1, "piqa": quotas[0]["piqa"] - 1})
         for read in (lambda: run_study(protocol, directory), lambda: load_results(directory)):
             with pytest.raises(ArtefactError, match=r"quotas\.boolq: \d+, but run/allocation\.json gives") as refused:
                 read()
             assert str(folder) in str(refused.value)
-        (folder / CELL_NAME).write_bytes(whole)
+        (folder / CELL.name).write_bytes(whole)
         allocation = folder / "run/allocation.json"
         kept = allocation.read_bytes()
         allocation.write_bytes(kept + b"\n")

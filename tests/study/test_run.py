@@ -12,7 +12,7 @@ import pytest
 from calibudget.errors import ArtefactError, CheckFailedError, InterruptedRunError, StudyError
 from calibudget.store.checksums import code_sha256
 from calibudget.study import freeze
-from calibudget.study.cell_records import CELL, CELL_NAME, ITEMS_NAME, read_cell
+from calibudget.study.cell_records import CELL, ITEMS_NAME, read_cell
 from calibudget.study.freeze import read_frozen
 from calibudget.study.protocol import load_protocol
 from calibudget.study.run import StudyOutcome, freeze_study, run_study
@@ -200,9 +200,9 @@ def test_freezing_twice_or_into_other_files_is_refused(small: Path, frozen: Any)
 def test_a_cell_from_elsewhere_is_refused(small: Any, frozen: Path, runner: Any) -> None:
     go(small, runner)
     cells = frozen / "cells" / "main" / "tiny"
-    path = cells / "equal" / "42" / CELL_NAME
+    path = cells / "equal" / "42" / CELL.name
     whole = path.read_bytes()
-    path.write_bytes((cells / "equal" / "43" / CELL_NAME).read_bytes())
+    path.write_bytes((cells / "equal" / "43" / CELL.name).read_bytes())
     with pytest.raises(ArtefactError, match="main/tiny/equal/43"):
         go(small, runner)
     path.write_bytes(whole)

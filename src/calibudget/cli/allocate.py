@@ -48,9 +48,9 @@ def _asked(statistics: Path | None, budget: str | None, floor: str | None) -> tu
         raise InputError(f"{statistics}: no such statistics file or run directory")
     if statistics is not None and statistics.is_dir() and (budget is None or floor is None):
         from calibudget.cli.interrupts import say
-        from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME
+        from calibudget.store.artefacts import ALLOCATION
 
-        plan = ALLOCATION.read(statistics / ALLOCATION_NAME)
+        plan = ALLOCATION.read(statistics / ALLOCATION.name)
         more = [name for name in ("floors", "caps", "groups") if getattr(plan, name)]
         if more:
             say(f"{statistics}: its own {' and '.join(more)} aren't taken over; options give them")

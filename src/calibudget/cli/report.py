@@ -28,21 +28,21 @@ def report(
     from calibudget.pipeline.run_directory import RECIPE_NAME
     from calibudget.report.page import write_page
     from calibudget.report.run import run_facts
-    from calibudget.study.freeze import FROZEN_NAME
+    from calibudget.study.freeze import FROZEN
 
     if not directory.is_dir():
         raise ArtefactError(f"{directory}: no such directory")
     with progress_bar() as progress:
         if (directory / RECIPE_NAME).exists():
             written = write_page("run.html", {"run": run_facts(directory, data_dir, progress)}, directory, output)
-        elif (directory / FROZEN_NAME).exists():
+        elif (directory / FROZEN.name).exists():
             from calibudget.study.reporting.report import page_facts  # what draws its figures takes a second to import
 
             facts = page_facts(directory, partial=partial)
             written = write_page("study.html", facts, directory, output)
         else:
             raise ArtefactError(
-                f"{directory}: is no run directory (no {RECIPE_NAME}) and no study's (no {FROZEN_NAME})"
+                f"{directory}: is no run directory (no {RECIPE_NAME}) and no study's (no {FROZEN.name})"
             )
     typer.echo(written)
 

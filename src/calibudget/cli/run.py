@@ -239,7 +239,7 @@ def demo(
     from calibudget.cli.tables import print_comparison, print_hygiene, print_line, print_run
     from calibudget.pipeline.allocate import compare_policies, request_from_files
     from calibudget.pipeline.demo import demo
-    from calibudget.store.artefacts import STATISTICS_NAME
+    from calibudget.store.artefacts import STATISTICS
     from calibudget.store.splits import SPLITS_NAME
 
     with progress_bar() as progress:
@@ -249,7 +249,7 @@ def demo(
     print_run(result)
     request, pools = request_from_files(
         result.plan.policy,
-        statistics=result.directory / STATISTICS_NAME,
+        statistics=result.directory / STATISTICS.name,
         sizes=None,
         splits=result.directory / SPLITS_NAME,
         budget=result.plan.budget,

@@ -150,7 +150,7 @@ def compare(
     recipe, data or code aren't what was frozen.
     """
     from calibudget.study.compare import comparison, expect_comparison, training_options
-    from calibudget.study.freeze import FROZEN_NAME
+    from calibudget.study.freeze import FROZEN
     from calibudget.study.reporting.comparison_verdict import verdicts
     from calibudget.study.reporting.report import write_report
     from calibudget.study.reporting.results import load_results
@@ -166,7 +166,7 @@ def compare(
         return
     typer.echo(_cost(expected), err=True)
     with progress_bar() as progress:
-        if not (output_dir / FROZEN_NAME).exists():
+        if not (output_dir / FROZEN.name).exists():
             freeze_study(protocol, output_dir, progress=progress)
         outcome = run_study(protocol, output_dir, progress=progress)
     _refuse_failures(outcome, output_dir)

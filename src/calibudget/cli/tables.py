@@ -17,7 +17,7 @@ from calibudget.errors import InputError
 from calibudget.messages import counted, first_of, printable
 from calibudget.records import AllocationPlan, Exponents, Score, Selection, Statistics, Unit
 from calibudget.store.canonical import canonical_json
-from calibudget.store.manifest import MANIFEST_NAME
+from calibudget.store.manifest import MANIFEST
 
 if TYPE_CHECKING:
     from calibudget.allocation.stability import WhatIf
@@ -52,7 +52,7 @@ def print_run(result: RunResult) -> None:
     if result.train_set:  # a run of an earlier version doesn't say
         end = result.train_set["end"]
         print_line(f"taught      {result.train_set['taught']}" + (f", up to {end}" if end else ""))
-    print_line(f"evidence    {result.directory / MANIFEST_NAME}")
+    print_line(f"evidence    {result.directory / MANIFEST.name}")
     print_line(f"selected    sha256 {result.selected_sha256}")
 
 

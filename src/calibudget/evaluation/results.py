@@ -108,9 +108,6 @@ def read_predictions(path: Path) -> tuple[Prediction, ...]:
     return tuple(Prediction(**row) for row in rows)
 
 
-EVALUATION_NAME: Final = "evaluation.json"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskResult:
     """One task's outcome, field by field as `evaluation.json` has it.

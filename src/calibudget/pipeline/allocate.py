@@ -15,9 +15,9 @@ from calibudget.allocation.utility_factors import products
 from calibudget.errors import AllocationError, ArtefactError, InputError, UnfedPolicyError
 from calibudget.messages import counted
 from calibudget.pipeline.pools import Pools, make_pools, pools_of
-from calibudget.pipeline.round_ledger import ROUNDS, ROUNDS_NAME
+from calibudget.pipeline.round_ledger import ROUNDS
 from calibudget.records import AllocationPlan, Statistics, Unit
-from calibudget.store.artefacts import ALLOCATION, STATISTICS, STATISTICS_NAME, statistics_sha256
+from calibudget.store.artefacts import ALLOCATION, STATISTICS, statistics_sha256
 
 if TYPE_CHECKING:
     from calibudget.recipe.schema import Recipe
@@ -114,7 +114,7 @@ def request_from_files(
             "with --unit tokens give --sizes label=tokens or --splits FILE, one of the two; statistics count examples"
         )
     if statistics is not None and statistics.is_dir():
-        statistics = statistics / STATISTICS_NAME
+        statistics = statistics / STATISTICS.name
     elif statistics is not None and statistics.suffix in (".parquet", ".jsonl"):
         raise InputError(
             f"{statistics}: scores become statistics first: `calibudget statistics {statistics.name} --pool-sizes "
@@ -155,10 +155,9 @@ def request_of_run(directory: Path) -> tuple[AllocationRequest, Pools]:
     from calibudget.store.splits import SPLITS_NAME, read_splits
 
     recipe = recipe_of_run(directory)
-    ledger = ROUNDS.read(directory / ROUNDS_NAME) if recipe.rounds is not None else None
+    ledger = ROUNDS.read(directory / ROUNDS.name) if recipe.rounds is not None else None
     pools = pools_of(recipe, read_splits(directory / SPLITS_NAME).sources, ledger)
-    path = directory / STATISTICS_NAME
-    return request_of(recipe, pools, STATISTICS.read(path) if path.exists() else None), pools
+    return request_of(recipe, pools, STATISTICS.of(directory)), pools
 
 
 def read_plan(path: Path) -> AllocationPlan:

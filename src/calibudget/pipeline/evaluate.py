@@ -40,7 +40,6 @@ from calibudget.evaluation.generation import (
 from calibudget.evaluation.judge import Judge, open_judge
 from calibudget.evaluation.results import (
     EVALUATION,
-    EVALUATION_NAME,
     PREDICTIONS_NAME,
     Evaluation,
     Prediction,
@@ -76,7 +75,7 @@ from calibudget.store.files import (
     write_atomic,
 )
 from calibudget.store.json_records import plain
-from calibudget.store.manifest import MANIFEST_NAME
+from calibudget.store.manifest import MANIFEST
 from calibudget.store.splits import SPLITS_NAME, read_splits
 
 #: Packages that verdicts depend on, beside this one's own parsers.
@@ -221,7 +220,7 @@ def _evaluate_one(plan: _Plan, scored: Scored, output: Path, progress: Progress,
     evidence = {way.name: _evidence(way, scored.make_scorer) for way in plan.ways}
     with output_directory(output):
         refuse_links(output / EVALUATION_WORK)
-        if (output / EVALUATION_NAME).exists():
+        if (output / EVALUATION.name).exists():
             if not resume:  # asked before, but another command may have ended meanwhile
                 raise ArtefactError(f"{output}: holds an evaluation already; name another --output-dir")
             found = _finished(output, replace(plan.frame, model=scored.model), evidence)
@@ -250,7 +249,7 @@ def _evidence(way: _Way, make_scorer: MakeScorer) -> dict[str, object]:
 
 def _finished(output: Path, wanted: Evaluation, evidence: Mapping[str, Mapping[str, object]]) -> Evaluation:
     """The evaluation that was finished before the others of its adapters were, if it is of the same work."""
-    found = EVALUATION.read(output / EVALUATION_NAME)
+    found = EVALUATION.read(output / EVALUATION.name)
     own = {name: one.evidence for name, one in found.tasks.items()}
     if _work(found, own) != _work(wanted, evidence):
         raise ArtefactError(f"{output}: holds an evaluation of other work; name another --output-dir")
@@ -299,7 +298,7 @@ def _load(name: str, path: str | None, data_dir: Path | None, shared: Shared | N
 
 def _prompts_of(train: Path) -> frozenset[str]:
     """Prompt hashes of a training set; a run's rendered rows hold no bare prompts, so their records are made again."""
-    if (train.parent / MANIFEST_NAME).is_file() and (train.parent / SUMS_NAME).is_file():
+    if (train.parent / MANIFEST.name).is_file() and (train.parent / SUMS_NAME).is_file():
         run = finished_run(train.parent)
         if run.train_file == train and is_rendered(run):
             return frozenset(record.prompt_hash for _, record in records_again(run.recipe, train))
@@ -332,13 +331,13 @@ def _ask(way: _Way, make_scorer: MakeScorer, work: Path, progress: Progress) -> 
 def write_evaluation(output: Path, evaluation: Evaluation, predictions: Iterable[Prediction]) -> None:
     """Write both files, the evaluation last, and bind them in the directory's sums if it has any."""
     write_predictions(output / PREDICTIONS_NAME, predictions)
-    write_atomic(output / EVALUATION_NAME, canonical_json(evaluation.to_json()))
+    write_atomic(output / EVALUATION.name, canonical_json(evaluation.to_json()))
     _bind(output)
 
 
 def _bind(output: Path) -> None:
     if (output / SUMS_NAME).exists():
-        extend_sums(output, [EVALUATION_NAME, PREDICTIONS_NAME])
+        extend_sums(output, [EVALUATION.name, PREDICTIONS_NAME])
 
 
 def versions_of(packages: Iterable[str]) -> dict[str, str]:
@@ -359,7 +358,7 @@ def rejudge(directory: Path, asking: EvaluationRequest, *, progress: Progress = 
         ArtefactError, DataError, DependencyError: a file, an item or a checker is missing.
     """
     with directory_lock(directory):
-        old = EVALUATION.read(directory / EVALUATION_NAME)
+        old = EVALUATION.read(directory / EVALUATION.name)
         by_task: dict[str, dict[str, Prediction]] = {}
         for one in read_predictions(directory / PREDICTIONS_NAME):
             by_task.setdefault(one.task, {})[one.item_id] = one

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from calibudget.errors import ArtefactError, InputError, ScoringError
 from calibudget.evaluation.generation import MakeScorer
-from calibudget.evaluation.results import EVALUATION_NAME
+from calibudget.evaluation.results import EVALUATION
 from calibudget.hardware import Device, Dtype
 from calibudget.lm.loading import adapted
 from calibudget.pipeline.progress import Progress, whole
@@ -18,7 +18,7 @@ from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, reci
 from calibudget.pipeline.shared_resources import Shared
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.scorer import Scorer, ScorerSettings
-from calibudget.store.manifest import MANIFEST, MANIFEST_NAME
+from calibudget.store.manifest import MANIFEST
 from calibudget.store.train_set import TRAIN_NAMES
 from calibudget.values import check_labels, nfc
 
@@ -112,9 +112,8 @@ def find_subject(
 
 def _scored_by(directory: Path) -> str | None:
     """Digest of the model that scored a run; None where none did, or the run isn't finished."""
-    if not (directory / MANIFEST_NAME).exists():
-        return None
-    model = (MANIFEST.read(directory / MANIFEST_NAME).scorer or {}).get("model")
+    manifest = MANIFEST.of(directory)
+    model = None if manifest is None else (manifest.scorer or {}).get("model")
     sha256 = model.get("sha256") if isinstance(model, Mapping) else None
     return None if sha256 is None else str(sha256)
 
@@ -147,7 +146,7 @@ def _check_names(names: Sequence[str], adapters: Sequence[Path]) -> None:
 def check_unbegun(subject: Subject) -> None:
     """Refuse outputs of which one is finished or begun, unless they are to be gone on with."""
     directory, outputs = subject.output, subject.outputs
-    finished = [output for output in outputs if (output / EVALUATION_NAME).exists()]
+    finished = [output for output in outputs if (output / EVALUATION.name).exists()]
     if len(finished) == len(outputs):
         raise ArtefactError(f"{directory}: holds an evaluation already; name another --output-dir")
     for output in outputs:

@@ -14,7 +14,7 @@ from calibudget.allocation.utility_factors import EPSILON, doubled_ranks
 from calibudget.errors import ArtefactError, InputError
 from calibudget.messages import meant
 from calibudget.records import ANSWER_CAP, AllocationPlan, SourceAllocation, SourceStatistics, Statistics
-from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS, STATISTICS_NAME
+from calibudget.store.artefacts import ALLOCATION, STATISTICS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +55,7 @@ def read_evidence(run_dir: Path) -> tuple[AllocationPlan, Statistics | None]:
     """The allocation of a run directory, and the statistics that it was made of, if any."""
     if not run_dir.is_dir():
         raise ArtefactError(f"{run_dir}: is no directory; give the one that `calibudget run` wrote")
-    path = run_dir / STATISTICS_NAME
-    return ALLOCATION.read(run_dir / ALLOCATION_NAME), STATISTICS.read(path) if path.exists() else None
+    return ALLOCATION.read(run_dir / ALLOCATION.name), STATISTICS.of(run_dir)
 
 
 def explain(plan: AllocationPlan, statistics: Statistics | None, source: str) -> Explanation:

@@ -9,8 +9,6 @@ from calibudget.records import Unit
 from calibudget.store.json_records import Artefact
 from calibudget.values import ByLabel, Count, Digest
 
-ROUNDS_NAME: Final = "rounds.json"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundSource:

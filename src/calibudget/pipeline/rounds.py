@@ -7,7 +7,7 @@ from pathlib import Path
 
 from calibudget.errors import ArtefactError, RecipeError
 from calibudget.pipeline.pools import pools_of
-from calibudget.pipeline.round_ledger import ROUNDS, ROUNDS_NAME, Ledger, Round, RoundSource, picked_twice
+from calibudget.pipeline.round_ledger import ROUNDS, Ledger, Round, RoundSource, picked_twice
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.run_selector import selector_of_run
 from calibudget.pipeline.verify import Found, verified
@@ -56,7 +56,7 @@ def _rounds_of(directory: Path, found: Found) -> tuple[Round, ...]:
     """What a verified run's own ledger holds, and the run itself."""
     recipe = load_recipe(directory / RECIPE_NAME)
     splits, plan = read_splits(directory / SPLITS_NAME), found.plan
-    ledger = None if recipe.rounds is None else ROUNDS.read(directory / ROUNDS_NAME)
+    ledger = None if recipe.rounds is None else ROUNDS.read(directory / ROUNDS.name)
     selection = pools_of(recipe, splits.sources, ledger).draw(plan, selector_of_run(recipe, directory))
     sources = {
         label: RoundSource(

@@ -26,7 +26,7 @@ from calibudget.recipe.load import resolved_yaml
 from calibudget.recipe.schema import Recipe
 from calibudget.records import AllocationPlan, Statistics
 from calibudget.sources.hygiene.artefact import Hygiene
-from calibudget.store.artefacts import STATISTICS, STATISTICS_NAME
+from calibudget.store.artefacts import STATISTICS
 from calibudget.store.scores import SCORES_NAME, ScoreFile, write_scores
 
 
@@ -161,7 +161,7 @@ def _statistics(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         statistics = statistics_of(made, prepared.pool_sizes, resamples=resamples, bootstrap_seed=seed)
-    STATISTICS.write(directory / STATISTICS_NAME, statistics)
+    STATISTICS.write(directory / STATISTICS.name, statistics)
     return statistics, tuple(str(warning.message) for warning in caught)
 
 

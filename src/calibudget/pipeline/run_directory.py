@@ -21,7 +21,7 @@ from calibudget.sources.row_records import RecordMaker
 from calibudget.store.canonical import read_bytes, read_object
 from calibudget.store.checksums import SUMS_NAME, file_digest
 from calibudget.store.files import expanded, held_names, output_directory, resolved, write_atomic
-from calibudget.store.manifest import MANIFEST_NAME
+from calibudget.store.manifest import MANIFEST
 from calibudget.store.splits import SPLITS_NAME
 from calibudget.store.train_set import read_train
 
@@ -117,7 +117,7 @@ def model_place(directory: Path, recipe: Recipe) -> str | None:
     if name is None or not name.startswith("./") or Path(name).exists():
         return None
     with suppress(CalibudgetError, OSError, ValueError):
-        manifest = read_object(directory / MANIFEST_NAME)
+        manifest = read_object(directory / MANIFEST.name)
         return next(iter(_places(_place_of(str(manifest.get("manifest_sha256"))))), None)
     return None
 

@@ -12,7 +12,7 @@ from typing import Any
 from calibudget.hardware import own_version
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import Prepared
-from calibudget.pipeline.round_ledger import ROUNDS_NAME
+from calibudget.pipeline.round_ledger import ROUNDS
 from calibudget.pipeline.run_directory import RECIPE_NAME
 from calibudget.pipeline.run_inputs import Run
 from calibudget.pipeline.training_encoding import rendering, taught
@@ -20,15 +20,8 @@ from calibudget.recipe.load import resolved_fields
 from calibudget.recipe.schema import Recipe
 from calibudget.records import AllocationPlan, Score, Statistics
 from calibudget.sources.duplicates import Resolved
-from calibudget.sources.hygiene.artefact import HYGIENE_NAME
-from calibudget.store.artefacts import (
-    ALLOCATION_NAME,
-    SELECTION_NAME,
-    STATISTICS_NAME,
-    SelectionDigest,
-    ids_sha256,
-    quotas_sha256,
-)
+from calibudget.sources.hygiene.artefact import HYGIENE
+from calibudget.store.artefacts import ALLOCATION, SELECTION, STATISTICS, SelectionDigest, ids_sha256, quotas_sha256
 from calibudget.store.checksums import file_digest
 from calibudget.store.manifest import (
     AllocationEvidence,
@@ -91,11 +84,11 @@ def make_manifest(run: Run, outcome: Outcome, directory: Path, *, given: bool = 
 
 def artefact_names(recipe: Recipe, *, is_scored: bool) -> list[str]:
     """The files of a run that its manifest binds."""
-    names = [RECIPE_NAME, SPLITS_NAME, HYGIENE_NAME, ALLOCATION_NAME, SELECTION_NAME]
+    names = [RECIPE_NAME, SPLITS_NAME, HYGIENE.name, ALLOCATION.name, SELECTION.name]
     names += train_files(recipe.output.train_name)
     names += [HELD_OUT_NAME] if recipe.evaluation_size else []
-    names += [SCORES_NAME, STATISTICS_NAME] if is_scored else []
-    names += [ROUNDS_NAME] if recipe.rounds is not None else []
+    names += [SCORES_NAME, STATISTICS.name] if is_scored else []
+    names += [ROUNDS.name] if recipe.rounds is not None else []
     return names + ([SELECTOR_NAME] if recipe.selector.given else [])
 
 

@@ -16,7 +16,7 @@ from calibudget.errors import ArtefactError
 from calibudget.pipeline.allocate import read_plan
 from calibudget.pipeline.prepare import Prepared, hygiene_of, prepare, with_tokens
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.pipeline.round_ledger import ROUNDS, ROUNDS_NAME
+from calibudget.pipeline.round_ledger import ROUNDS
 from calibudget.pipeline.rounds import earlier_rounds
 from calibudget.pipeline.run_directory import JOURNAL_NAME, RECIPE_NAME, is_finished, keep_model_place, open_run
 from calibudget.pipeline.run_inputs import Run
@@ -28,19 +28,11 @@ from calibudget.records import AllocationPlan, Record, Selection, SourceFile, Sp
 from calibudget.selection.draw import unmarked
 from calibudget.selection.train_rows import train_row, train_rows
 from calibudget.sources.candidates import CandidatePool, chosen_records
-from calibudget.sources.hygiene.artefact import HYGIENE, HYGIENE_NAME
-from calibudget.store.artefacts import (
-    ALLOCATION,
-    ALLOCATION_NAME,
-    SELECTION,
-    SELECTION_NAME,
-    digest_selection,
-    quotas_sha256,
-    stated_quotas_sha256,
-)
+from calibudget.sources.hygiene.artefact import HYGIENE
+from calibudget.store.artefacts import ALLOCATION, SELECTION, digest_selection, quotas_sha256, stated_quotas_sha256
 from calibudget.store.checksums import write_sums
 from calibudget.store.files import write_atomic
-from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
+from calibudget.store.manifest import MANIFEST, Manifest
 from calibudget.store.scores import SCORES_NAME, ScoreFile
 from calibudget.store.selector_scores import SELECTOR_NAME, write_selector
 from calibudget.store.splits import SPLITS_NAME, read_splits, write_splits
@@ -50,12 +42,11 @@ from calibudget.store.train_set import HELD_OUT_NAME, write_train
 def check_unchanged(run: Run, directory: Path) -> None:
     """Refuse other rounds, and sources of other records, than those with which a directory was begun."""
     recipe, prepared = run.recipe, run.prepared
-    rounds = directory / ROUNDS_NAME
-    if prepared.ledger is not None and rounds.exists() and ROUNDS.read(rounds) != prepared.ledger:
+    if prepared.ledger is not None and ROUNDS.of(directory) not in (None, prepared.ledger):
         raise ArtefactError(
             f"{directory}: was begun after other rounds than {', '.join(map(str, recipe.previous_rounds))}"
         )
-    begun = HYGIENE.read(directory / HYGIENE_NAME) if (directory / HYGIENE_NAME).exists() else None
+    begun = HYGIENE.of(directory)
     if begun is not None:
         sets: dict[str, tuple[tuple[SourceFile, ...] | None, tuple[SourceFile, ...]]] = {
             f"evaluation set {name!r}": (one.files, prepared.evaluation[name].scan.files)
@@ -89,7 +80,7 @@ def write_inputs(run: Run, directory: Path) -> None:
     rendering(recipe)  # what can't be rendered is refused before anything is scored
     write_atomic(directory / RECIPE_NAME, resolved_yaml(recipe))
     if prepared.ledger is not None:
-        ROUNDS.write(directory / ROUNDS_NAME, prepared.ledger)
+        ROUNDS.write(directory / ROUNDS.name, prepared.ledger)
     write_splits(
         directory / SPLITS_NAME,
         prepared.splits.values(),
@@ -102,7 +93,7 @@ def write_inputs(run: Run, directory: Path) -> None:
         rows = (train_row(record, "source", layout="turns") for record in held_out)
         tools = any(record.uses_tools for record in held_out)
         write_train(directory / HELD_OUT_NAME, rows, layout="turns", tools=tools)
-    HYGIENE.write(directory / HYGIENE_NAME, hygiene_of(recipe, prepared))
+    HYGIENE.write(directory / HYGIENE.name, hygiene_of(recipe, prepared))
 
 
 def write_outcome(
@@ -116,16 +107,16 @@ def write_outcome(
     given: bool = False,
 ) -> Manifest:
     """Write a plan, what was drawn by it, and the manifest and sums that end a run."""
-    ALLOCATION.write(directory / ALLOCATION_NAME, plan)
+    ALLOCATION.write(directory / ALLOCATION.name, plan)
     _write_selected(run, selection, directory)
     digest = digest_selection(selection)
-    SELECTION.write(directory / SELECTION_NAME, digest)
+    SELECTION.write(directory / SELECTION.name, digest)
     ids, pools = run.prepared.ids, run.pools
     outcome = Outcome(ids=ids, pools=pools, scored=scored, statistics=statistics, plan=plan, selection=digest)
     manifest = make_manifest(run, outcome, directory, given=given)
-    keep_model_place(run.recipe, MANIFEST.write(directory / MANIFEST_NAME, manifest))
+    keep_model_place(run.recipe, MANIFEST.write(directory / MANIFEST.name, manifest))
     (directory / JOURNAL_NAME).unlink(missing_ok=True)
-    write_sums(directory, [*manifest.artefacts, MANIFEST_NAME])
+    write_sums(directory, [*manifest.artefacts, MANIFEST.name])
     return manifest
 
 

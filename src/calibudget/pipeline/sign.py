@@ -21,7 +21,7 @@ from calibudget.pipeline.verify import verified
 from calibudget.store.canonical import canonical_json, read_object
 from calibudget.store.checksums import SIGNATURE_NAME, file_digest, read_sums
 from calibudget.store.files import directory_lock, write_atomic
-from calibudget.store.manifest import MANIFEST_NAME
+from calibudget.store.manifest import MANIFEST
 
 
 def sign(run_dir: str | Path, key_file: str | Path) -> str:
@@ -65,7 +65,7 @@ def sign(run_dir: str | Path, key_file: str | Path) -> str:
 
 def _statement(directory: Path) -> bytes:
     sums = read_sums(directory)
-    manifest = read_object(directory / MANIFEST_NAME)
+    manifest = read_object(directory / MANIFEST.name)
     statement = {
         "_type": STATEMENT_TYPE,
         "subject": [{"name": name, "digest": {"sha256": digest.sha256}} for name, digest in sums.items()],

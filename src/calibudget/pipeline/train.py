@@ -19,7 +19,7 @@ from calibudget.recipe.yaml import parse_assignment
 from calibudget.selection.train_rows import train_row
 from calibudget.store.checksums import SUMS_NAME, extend_sums, file_digest
 from calibudget.store.files import check_writable, resolved
-from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
+from calibudget.store.manifest import MANIFEST, Manifest
 from calibudget.store.train_set import TRAIN_NAMES, read_train, train_files
 from calibudget.training.config import Execution, TrainingConfig, parse_options
 from calibudget.training.job import ADAPTER_NAME, TrainingJob, check_usable
@@ -178,7 +178,7 @@ def finished_run(directory: Path) -> FinishedRun:
         raise ArtefactError(f"{directory}: is no directory; give the one that `calibudget run` wrote")
     if not (directory / SUMS_NAME).is_file():
         raise ArtefactError(f"{directory}: holds no finished run ({SUMS_NAME} is missing); run the recipe to its end")
-    manifest, digest = MANIFEST.read_sealed(directory / MANIFEST_NAME)
+    manifest, digest = MANIFEST.read_sealed(directory / MANIFEST.name)
     return FinishedRun(
         recipe=recipe_of_run(directory),
         manifest=manifest,
@@ -232,7 +232,7 @@ def _check_train_file(directory: Path, manifest: Manifest) -> Path:
     for file in train_files(names[0]):
         if file_digest(directory / file) != manifest.artefacts[file]:
             raise ArtefactError(
-                f"{directory / file}: isn't the train set of {MANIFEST_NAME} (its digest differs); `calibudget verify` "
+                f"{directory / file}: isn't the train set of {MANIFEST.name} (its digest differs); `calibudget verify` "
                 "says more"
             )
     return directory / names[0]

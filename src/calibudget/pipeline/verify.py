@@ -30,7 +30,7 @@ from calibudget.pipeline.checks.signature import check_signature
 from calibudget.pipeline.checks.splits import check_scored_records, check_splits, derive_selector
 from calibudget.pipeline.checks.train import check_held_out, check_train
 from calibudget.pipeline.pools import Pools, pools_of
-from calibudget.pipeline.round_ledger import ROUNDS, ROUNDS_NAME, Ledger
+from calibudget.pipeline.round_ledger import ROUNDS, Ledger
 from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, UNFINISHED, is_finished, model_place
 from calibudget.pipeline.run_manifest import Outcome, artefact_names
 from calibudget.pipeline.run_selector import RecipeSelector
@@ -39,17 +39,11 @@ from calibudget.recipe.load import recipe_from_fields
 from calibudget.recipe.schema import Recipe
 from calibudget.recipe.yaml import parse_document
 from calibudget.records import AllocationPlan, Selection, Statistics
-from calibudget.sources.hygiene.artefact import HYGIENE_NAME, Hygiene
-from calibudget.store.artefacts import (
-    SELECTION,
-    SELECTION_NAME,
-    STATISTICS,
-    STATISTICS_NAME,
-    digest_selection,
-)
+from calibudget.sources.hygiene.artefact import HYGIENE, Hygiene
+from calibudget.store.artefacts import SELECTION, STATISTICS, digest_selection
 from calibudget.store.canonical import read_bytes, read_object
 from calibudget.store.checksums import SIGNATURE_NAME, SUMS_NAME, Difference, check_sums
-from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
+from calibudget.store.manifest import MANIFEST, Manifest
 from calibudget.store.scores import SCORES_NAME, ScoreFile, read_scores
 from calibudget.store.splits import SPLITS_NAME, SplitIds, read_splits
 
@@ -139,7 +133,7 @@ def verify(
         raise InputError("scoring records again takes their texts: say where the sources lie (--data-dir)")
     findings = Findings(directory)
     _check_files(findings)
-    manifest, digest = findings.read(MANIFEST_NAME, lambda path: _read_manifest(findings, path)) or (None, "")
+    manifest, digest = findings.read(MANIFEST.name, lambda path: _read_manifest(findings, path)) or (None, "")
     files = _read_files(findings, manifest, model, previous)
     found = None
     if files is not None:
@@ -273,7 +267,7 @@ def _read_files(
     files = RunFiles(recipe=recipe, fields=fields, manifest=manifest, splits=None, ledger=None)
     if manifest is not None:
         names = {*artefact_names(recipe, is_scored=files.is_scored)}
-        check_bindings(findings, manifest, names - (set() if has_hygiene(fields) else {HYGIENE_NAME}))
+        check_bindings(findings, manifest, names - (set() if has_hygiene(fields) else {HYGIENE.name}))
     splits = findings.read(SPLITS_NAME, read_splits)
     return replace(files, splits=splits, ledger=_read_ledger(findings, recipe, splits, previous))
 
@@ -295,7 +289,7 @@ def _read_manifest(findings: Findings, path: Path) -> tuple[Manifest, str]:
     manifest = MANIFEST.parse(value, path.name)
     if not MANIFEST.is_sealed(value):
         found = "another, so a field was edited after the run"
-        findings.add(MANIFEST_NAME, "manifest_sha256", "the digest of the other fields", found)
+        findings.add(MANIFEST.name, "manifest_sha256", "the digest of the other fields", found)
     return manifest, str(value["manifest_sha256"])
 
 
@@ -303,13 +297,13 @@ def _read_ledger(findings: Findings, recipe: Recipe, splits: SplitIds | None, pr
     """The ledger of a later round, compared with its splits; None in a first round, or where it can't be read."""
     if recipe.rounds is None:
         if previous is not None:
-            findings.add(ROUNDS_NAME, "", "a ledger of earlier rounds", "a recipe that names none")
+            findings.add(ROUNDS.name, "", "a ledger of earlier rounds", "a recipe that names none")
         return None
-    ledger = findings.read(ROUNDS_NAME, ROUNDS.read)
+    ledger = findings.read(ROUNDS.name, ROUNDS.read)
     if ledger is not None and splits is not None:
         check_ledger(findings, recipe, ledger, splits)
     if ledger is not None and previous is not None:
-        findings.compare(ROUNDS_NAME, ROUNDS.to_json(previous), ROUNDS.to_json(ledger))
+        findings.compare(ROUNDS.name, ROUNDS.to_json(previous), ROUNDS.to_json(ledger))
         findings.checked.append("rounds: the ledger, from the directories of the earlier rounds")
     return ledger
 
@@ -324,10 +318,10 @@ def _derive_statistics(findings: Findings, recipe: Recipe, splits: SplitIds, sco
             seed = recipe.bootstrap_seed
             return statistics_of(scored, splits.pool_sizes, resamples=resamples, bootstrap_seed=seed)
 
-    statistics = findings.derive(STATISTICS_NAME, "statistics that the scores allow", again)
-    stored = findings.read(STATISTICS_NAME, STATISTICS.read)
+    statistics = findings.derive(STATISTICS.name, "statistics that the scores allow", again)
+    stored = findings.read(STATISTICS.name, STATISTICS.read)
     if statistics is not None and stored is not None:
-        findings.compare(STATISTICS_NAME, STATISTICS.to_json(statistics), STATISTICS.to_json(stored))
+        findings.compare(STATISTICS.name, STATISTICS.to_json(statistics), STATISTICS.to_json(stored))
         findings.checked.append("statistics: means, error rates, bootstrap means and sd, from the scores")
     return statistics
 
@@ -337,12 +331,12 @@ def _derive_selection(
 ) -> Selection | None:
     """The picks as they follow from splits, quotas and selector, compared with `selection.json`."""
     selection = findings.derive(
-        SELECTION_NAME,
+        SELECTION.name,
         "a selection that pools and quotas allow",
         lambda: replace(pools.draw(plan, selector), companion_count=companion_count),
     )
-    stored = findings.read(SELECTION_NAME, SELECTION.read)
+    stored = findings.read(SELECTION.name, SELECTION.read)
     if selection is not None and stored is not None:
-        findings.compare(SELECTION_NAME, asdict(digest_selection(selection)), asdict(stored))
+        findings.compare(SELECTION.name, asdict(digest_selection(selection)), asdict(stored))
         findings.checked.append("selection: the picks from splits and quotas, and their digests")
     return selection

@@ -13,23 +13,23 @@ from calibudget.allocation.plan import AllocationRequest
 from calibudget.allocation.policies import policy_named
 from calibudget.allocation.utility_factors import FACTORS
 from calibudget.errors import CalibudgetError
-from calibudget.evaluation.results import EVALUATION, EVALUATION_NAME, Evaluation
+from calibudget.evaluation.results import EVALUATION, Evaluation
 from calibudget.pipeline.allocate import Comparison, compare_policies, request_of_run
 from calibudget.pipeline.explain import Explanation, explain, sentence
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import prepare
 from calibudget.pipeline.progress import Progress
-from calibudget.pipeline.round_ledger import ROUNDS, ROUNDS_NAME
+from calibudget.pipeline.round_ledger import ROUNDS
 from calibudget.pipeline.run_directory import is_finished, recipe_of_run
 from calibudget.pipeline.run_notes import Noticed, noticed
 from calibudget.pipeline.verify import Verification, verify
 from calibudget.pipeline.whatif import explore
 from calibudget.records import AllocationPlan, Record, Score, SourceAllocation, Statistics
-from calibudget.sources.hygiene.artefact import HYGIENE, HYGIENE_NAME, Hygiene
-from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS, STATISTICS_NAME
+from calibudget.sources.hygiene.artefact import HYGIENE, Hygiene
+from calibudget.store.artefacts import ALLOCATION, STATISTICS
 from calibudget.store.canonical import loads_object, read_object
 from calibudget.store.checksums import FileDigest, read_sums
-from calibudget.store.manifest import MANIFEST, MANIFEST_NAME, Manifest
+from calibudget.store.manifest import MANIFEST, Manifest
 from calibudget.store.scores import SCORES_NAME, read_scores
 
 _Read = TypeVar("_Read")
@@ -252,10 +252,10 @@ def run_facts(directory: Path, data_dir: Path | None, progress: Progress) -> Run
     Raises:
         InputError: the sources below `data_dir` can't be read.
     """
-    plan = _or_none(lambda: ALLOCATION.read(directory / ALLOCATION_NAME))
-    statistics = _or_none(lambda: STATISTICS.read(directory / STATISTICS_NAME))
-    hygiene = _or_none(lambda: HYGIENE.read(directory / HYGIENE_NAME))
-    manifest = _or_none(lambda: MANIFEST.parse(read_object(directory / MANIFEST_NAME), MANIFEST_NAME))
+    plan = _or_none(lambda: ALLOCATION.read(directory / ALLOCATION.name))
+    statistics = _or_none(lambda: STATISTICS.read(directory / STATISTICS.name))
+    hygiene = _or_none(lambda: HYGIENE.read(directory / HYGIENE.name))
+    manifest = _or_none(lambda: MANIFEST.parse(read_object(directory / MANIFEST.name), MANIFEST.name))
     scored = _or_none(lambda: read_scores(directory / SCORES_NAME))
     scores = () if scored is None else scored.scores
     records = {} if data_dir is None else _records(directory, data_dir, progress)
@@ -280,7 +280,7 @@ def run_facts(directory: Path, data_dir: Path | None, progress: Progress) -> Run
         has_texts=bool(records),
         texts_left_out=left_out,
         noticed=() if hygiene is None else tuple(noticed(hygiene)),
-        evaluation=_or_none(lambda: EVALUATION.read(directory / EVALUATION_NAME)),
+        evaluation=_or_none(lambda: EVALUATION.read(directory / EVALUATION.name)),
         losses=_or_none(lambda: tuple(_losses(directory / TRAINING_LOG_NAME))) or (),
     )
 
@@ -308,7 +308,7 @@ def _or_none(read: Callable[[], _Read]) -> _Read | None:
 def _records(directory: Path, data_dir: Path, progress: Progress) -> dict[tuple[str, str], Record]:
     """The calibration records with their texts, read from the sources again."""
     recipe = recipe_of_run(directory, [f"data_dir={json.dumps(str(data_dir.absolute()), ensure_ascii=False)}"])
-    ledger = ROUNDS.read(directory / ROUNDS_NAME) if recipe.rounds is not None else None
+    ledger = ROUNDS.read(directory / ROUNDS.name) if recipe.rounds is not None else None
     prepared = prepare(recipe, ledger, is_finished=True, progress=progress)
     return {
         (label, record.record_id): record for label, split in prepared.splits.items() for record in split.calibration

@@ -18,8 +18,6 @@ from calibudget.store.canonical import canonical_json, read_object, sha256_hex
 from calibudget.store.json_records import Artefact
 from calibudget.values import ByLabel, Count, Digest, Integer
 
-STATISTICS_NAME: Final = "statistics.json"
-
 
 def _unfit(statistics: Statistics) -> str | None:
     resamples = statistics.bootstrap.resamples
@@ -39,9 +37,6 @@ def statistics_sha256(statistics: Statistics) -> str:
     return sha256_hex(canonical_json(STATISTICS.to_json(statistics)))
 
 
-ALLOCATION_NAME: Final = "allocation.json"
-
-
 def quotas_sha256(quotas: Mapping[str, int]) -> str:
     """Digest of a quota vector: SHA-256 of the RFC 8785 object of label to quota (paper 3.5, "quota hashes")."""
     return sha256_hex(canonical_json(dict(quotas)))
@@ -59,9 +54,6 @@ def stated_quotas_sha256(path: Path) -> str | None:
     """The digest that `allocation.json` gives of its quotas, right or not; None in files from before it was kept."""
     stated = read_object(path).get("quotas_sha256")
     return None if stated is None else str(stated)
-
-
-SELECTION_NAME: Final = "selection.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -51,7 +51,8 @@ class Shape(Generic[Record]):
 class Artefact(Shape[Record]):
     """A JSON file that holds one frozen record: the record's fields, the name of the schema, at most one digest.
 
-    A file may leave out only what holds nothing by default: null, 0, false, an empty list or object.
+    The file's `name` is the schema's. A file may leave out only what holds nothing by default: null, 0, false, an empty
+    list or object.
     """
 
     def __init__(
@@ -77,10 +78,16 @@ class Artefact(Shape[Record]):
         """
         super().__init__(record)
         self.schema = schema
+        self.name = f"{schema.removeprefix('calibudget.').partition('/')[0]}.json"
         self._digest = digest
         self._seal = seal
         self._check = check
         self._nulls = nulls
+
+    def of(self, directory: Path) -> Record | None:
+        """The record of a directory's file, None where it has none; see `read`."""
+        path = directory / self.name
+        return self.read(path) if path.exists() else None
 
     def parse(self, value: object, name: str) -> Record:
         """The record of a JSON object, whatever its digest; `name` is what errors call the file.

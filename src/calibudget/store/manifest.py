@@ -11,8 +11,6 @@ from calibudget.store.checksums import FileDigest
 from calibudget.store.json_records import Artefact
 from calibudget.values import ByLabel, ByName, Count, Digest, Flag, Integer, Number, Size
 
-MANIFEST_NAME: Final = "manifest.json"
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenEvidence:

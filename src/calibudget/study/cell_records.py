@@ -23,7 +23,6 @@ from calibudget.store.json_records import Artefact
 from calibudget.store.parquet import read_table, write_table
 from calibudget.values import ByLabel, ByName, Count, Digest, Number, Size
 
-CELL_NAME: Final = "cell.json"
 ITEMS_NAME: Final = "items.parquet"
 #: Folder of the cell's run, below the cell's.
 RUN_NAME: Final = "run"

@@ -17,7 +17,7 @@ from calibudget.recipe.load import load_recipe, parse_override
 from calibudget.recipe.schema import Recipe
 from calibudget.recipe.yaml import parse_assignment
 from calibudget.study.expect import Expected, expect_study
-from calibudget.study.freeze import FROZEN_NAME
+from calibudget.study.freeze import FROZEN
 from calibudget.study.protocol import Protocol
 
 #: Name of the one point and of the one backbone.
@@ -130,7 +130,7 @@ def expect_comparison(
     Raises:
         InputError: whatever the cells would refuse.
     """
-    is_frozen = (directory / FROZEN_NAME).exists()
+    is_frozen = (directory / FROZEN.name).exists()
     (found,) = expect_study(protocol, directory if is_frozen else None, progress=progress).values()
     recipe = load_recipe(protocol.base_dir / protocol.recipe, overrides)
     if found.hours is not None or found.train_tokens is None or recipe.calibration == "none":

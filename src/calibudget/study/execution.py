@@ -18,13 +18,12 @@ from typing import Final, Protocol
 
 from calibudget.errors import ArtefactError, CalibudgetError, InterruptedRunError
 from calibudget.pipeline.progress import Progress, silent
-from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME
+from calibudget.store.artefacts import ALLOCATION
 from calibudget.store.canonical import canonical_json, sha256_hex
 from calibudget.store.checksums import file_digest
 from calibudget.store.files import LOCK_NAME, output_directory, write_atomic
 from calibudget.study.cell_records import (
     CELL,
-    CELL_NAME,
     ITEMS_NAME,
     REMEDY,
     RUN_NAME,
@@ -194,7 +193,7 @@ def read_finished(planned: Planned) -> CellResult | None:
         ArtefactError: the folder holds another cell, the cell from other code, data or settings, or one that was
             edited: its self digest doesn't fit, or its numbers aren't those of its items and its run.
     """
-    path = planned.directory / CELL_NAME
+    path = planned.directory / CELL.name
     if not path.exists():
         return None
     found = read_cell(path)
@@ -222,7 +221,7 @@ def make(planned: Planned, runner: CellRunner, progress: Progress) -> CellResult
         outcome = runner.run(planned.cell, directory, progress)
         digests = {**planned.digests, **digests_of_evidence(directory)}
         result = outcome.of_cell(planned.cell, digests)
-        CELL.write(directory / CELL_NAME, result)
+        CELL.write(directory / CELL.name, result)
         (directory / FAILURE_NAME).unlink(missing_ok=True)
     return result
 
@@ -235,7 +234,7 @@ def _copy(planned: Planned, same: Planned, made: CellResult) -> CellResult:
             write_atomic(planned.directory / ITEMS_NAME, items.read_bytes())
         _copy_run(same.directory, planned.directory)
         result = replace(made, cell=planned.cell)
-        CELL.write(planned.directory / CELL_NAME, result)
+        CELL.write(planned.directory / CELL.name, result)
         (planned.directory / FAILURE_NAME).unlink(missing_ok=True)
     return result
 
@@ -267,7 +266,7 @@ def note_failure(planned: Planned, error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-_FILES: Final = {"items": ITEMS_NAME, "allocation": f"{RUN_NAME}/{ALLOCATION_NAME}"}
+_FILES: Final = {"items": ITEMS_NAME, "allocation": f"{RUN_NAME}/{ALLOCATION.name}"}
 #: Two sums of the same numbers in another order differ by less, relative.
 _ROUNDING: Final = 1e-9
 
@@ -289,10 +288,10 @@ def check_evidence(result: CellResult, directory: Path) -> None:
     for name, place in _FILES.items():
         if found.get(name) != result.digests.get(name):
             raise ArtefactError(
-                f"{directory}: digests.{name}: {place} isn't the file that {CELL_NAME} was written with; {REMEDY}"
+                f"{directory}: digests.{name}: {place} isn't the file that {CELL.name} was written with; {REMEDY}"
             )
     for difference in _differences(result, directory, found):
-        raise ArtefactError(f"{directory}: {CELL_NAME}: {difference}; {REMEDY}")
+        raise ArtefactError(f"{directory}: {CELL.name}: {difference}; {REMEDY}")
 
 
 def _differences(result: CellResult, directory: Path, found: Mapping[str, str]) -> Iterator[str]:

@@ -98,7 +98,6 @@ def _by_name(files: Iterable[SourceFile]) -> dict[str, tuple[int, str]]:
     return {file.name: (file.bytes, file.sha256) for file in files}
 
 
-FROZEN_NAME: Final = "frozen.json"
 _Part = Literal["protocol", "recipe", "data", "code"]
 _PARTS: Final = get_args(_Part)
 
@@ -201,7 +200,7 @@ def check_freezable(directory: Path, *, amend: bool) -> None:
     check_no_run(directory)
     if amend:
         read_frozen(directory)
-    elif (directory / FROZEN_NAME).exists():
+    elif (directory / FROZEN.name).exists():
         raise ArtefactError(f"{directory}: holds a frozen study; `--amend` keeps a change of it, as exploratory")
     elif held_names(directory):
         raise ArtefactError(f"{directory}: holds other files; name a new or an empty directory")
@@ -222,7 +221,7 @@ def freeze(subject: Subject, directory: Path, *, amend: bool = False) -> Frozen:
         frozen = Frozen(versions=(*frozen.versions, replace(subject.version, changed=changed)))
     else:
         frozen = Frozen(versions=(subject.version,))
-    FROZEN.write(directory / FROZEN_NAME, frozen)
+    FROZEN.write(directory / FROZEN.name, frozen)
     return frozen
 
 
@@ -254,7 +253,7 @@ def read_frozen(directory: Path) -> Frozen:
     Raises:
         ArtefactError: nothing is frozen there, or the file isn't what was written.
     """
-    path = directory / FROZEN_NAME
+    path = directory / FROZEN.name
     if not path.exists():
         raise ArtefactError(f"{directory}: no study is frozen there; `calibudget study freeze` begins one")
     return FROZEN.read(path)

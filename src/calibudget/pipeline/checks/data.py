@@ -31,9 +31,9 @@ from calibudget.scoring.batches import measure_all
 from calibudget.scoring.scorer import to_scores
 from calibudget.scoring.settings import make_scorer
 from calibudget.sources.candidates import chosen_records
-from calibudget.sources.hygiene.artefact import HYGIENE_NAME
+from calibudget.sources.hygiene.artefact import HYGIENE
 from calibudget.store.canonical import plain_json
-from calibudget.store.manifest import MANIFEST_NAME, CompanionEvidence, Manifest, SourceEvidence
+from calibudget.store.manifest import MANIFEST, CompanionEvidence, Manifest, SourceEvidence
 from calibudget.store.scores import SCORES_NAME, ScoreFile, read_scores
 from calibudget.store.splits import SPLITS_NAME, SplitIds
 from calibudget.store.train_set import read_train
@@ -63,7 +63,7 @@ def check_sources(findings: Findings, files: RunFiles, data_dir: Path) -> Prepar
         _check_ids(findings, prepared, files.splits)
         _check_tokens(findings, recipe, prepared, files.splits)
     check_selector_sources(findings, recipe, prepared)
-    if files.manifest is not None and HYGIENE_NAME in files.manifest.artefacts:
+    if files.manifest is not None and HYGIENE.name in files.manifest.artefacts:
         check_hygiene_sources(findings, hygiene_of(recipe, prepared))
     findings.read(recipe.output.train_name, lambda path: _check_originals(findings, recipe, prepared, path))
     findings.checked.append("sources: files, counts, splits and originals, read again")
@@ -143,7 +143,7 @@ def _compare(
     expected = {name: value for name, value in made.items() if name not in lacking}
     expected["files"] = [asdict(file) for file in made["files"]]
     found = {name: value for name, value in asdict(stated).items() if name in expected}
-    findings.compare(MANIFEST_NAME, expected, found, field=field)
+    findings.compare(MANIFEST.name, expected, found, field=field)
 
 
 def _check_ids(findings: Findings, prepared: Prepared, splits: SplitIds) -> None:

@@ -14,7 +14,6 @@ from calibudget.evaluation.generation import SUFFIX, chosen_again
 from calibudget.evaluation.judge import judged_again
 from calibudget.evaluation.results import (
     EVALUATION,
-    EVALUATION_NAME,
     PREDICTIONS_NAME,
     Evaluation,
     Prediction,
@@ -34,15 +33,15 @@ from calibudget.tasks.answers import EARLIER_PARSERS, PARSER_VERSION, AnswerSpec
 
 def check_evaluation(findings: Findings, splits: SplitIds | None) -> None:
     """Compare an evaluation with its predictions, and these with their texts; nothing where the run has none."""
-    if not any((findings.directory / name).exists() for name in (EVALUATION_NAME, PREDICTIONS_NAME)):
+    if not any((findings.directory / name).exists() for name in (EVALUATION.name, PREDICTIONS_NAME)):
         return
-    evaluation = findings.read(EVALUATION_NAME, EVALUATION.read)
+    evaluation = findings.read(EVALUATION.name, EVALUATION.read)
     predictions = findings.read(PREDICTIONS_NAME, read_predictions)
     if evaluation is None or predictions is None:
         return
     ordered = sorted(predictions, key=lambda one: one.task)
     by_task = {task: list(own) for task, own in groupby(ordered, key=lambda one: one.task)}
-    if not findings.compare(EVALUATION_NAME, list(by_task), sorted(evaluation.tasks), field="tasks"):
+    if not findings.compare(EVALUATION.name, list(by_task), sorted(evaluation.tasks), field="tasks"):
         return
     known = {} if splits is None or evaluation.calibration_set is None else splits.sources
     held_out = {bare_id(one) for own in known.values() for one in own.calibration}
@@ -73,12 +72,12 @@ def _check_held_out(findings: Findings, evaluation: Evaluation, by_task: Mapping
     asked = [name for name in by_task if name.removesuffix(SUFFIX).startswith(HELD_OUT)]
     if not asked:
         return
-    read = findings.derive(EVALUATION_NAME, "held-out records", lambda: held_out_benchmarks(findings.directory))
+    read = findings.derive(EVALUATION.name, "held-out records", lambda: held_out_benchmarks(findings.directory))
     known = {one.name: one for one in read or ()}
     for name in asked:
         own, stored = known.get(name.removesuffix(SUFFIX)), evaluation.tasks[name]
         if own is None:
-            findings.add(EVALUATION_NAME, f"tasks.{name}", "a source with held-out records", "another")
+            findings.add(EVALUATION.name, f"tasks.{name}", "a source with held-out records", "another")
             continue
         gold = {item.record.record_id: item.record.answer for item in own.items}
         found = {one.item_id: one.gold for one in by_task[name]}
@@ -86,12 +85,12 @@ def _check_held_out(findings: Findings, evaluation: Evaluation, by_task: Mapping
             gold = {one: gold[one] for one in found if one in gold}
         findings.compare(PREDICTIONS_NAME, gold, found, field=f"{name}: right answers")
         findings.compare(
-            EVALUATION_NAME, list(map(asdict, own.files)), list(map(asdict, stored.files)), field=f"tasks.{name}.files"
+            EVALUATION.name, list(map(asdict, own.files)), list(map(asdict, stored.files)), field=f"tasks.{name}.files"
         )
         if not name.endswith(SUFFIX):
             answer = asdict(own.items[0].answer)
             findings.compare(
-                EVALUATION_NAME, answer, stored.checker.get("answer"), field=f"tasks.{name}.checker.answer"
+                EVALUATION.name, answer, stored.checker.get("answer"), field=f"tasks.{name}.checker.answer"
             )
 
 
@@ -102,27 +101,27 @@ def _check_frame(findings: Findings, evaluation: Evaluation) -> None:
     """
     directory = findings.directory
     panels = {name: list(one.of) if (one := evaluation.panels.get(name)) else [] for name in PANELS}
-    findings.compare(EVALUATION_NAME, {name: list(parts) for name, parts in PANELS.items()}, panels, field="panels")
+    findings.compare(EVALUATION.name, {name: list(parts) for name, parts in PANELS.items()}, panels, field="panels")
     trained_on = evaluation.training_set
     if trained_on is not None and "/" not in (
         name := str(trained_on.get("file"))
     ):  # another's is named with its folder
         made = next((own for own in TRAIN_NAMES if (directory / own).exists()), None)
-        findings.compare(EVALUATION_NAME, made, name, field="training_set.file")
+        findings.compare(EVALUATION.name, made, name, field="training_set.file")
     if trained_on is not None and name in TRAIN_NAMES:
         own = findings.derive(name, "the training set of the evaluation", lambda: file_digest(directory / name).sha256)
         if own is not None:
-            findings.compare(EVALUATION_NAME, own, trained_on.get("sha256"), field="training_set.sha256")
+            findings.compare(EVALUATION.name, own, trained_on.get("sha256"), field="training_set.sha256")
         if evaluation.calibration_set is not None:
             held = findings.derive(SPLITS_NAME, "calibration records", lambda: calibration_set(directory / SPLITS_NAME))
-            findings.compare(EVALUATION_NAME, held, dict(evaluation.calibration_set), field="calibration_set")
+            findings.compare(EVALUATION.name, held, dict(evaluation.calibration_set), field="calibration_set")
     scored = findings.read(SCORES_NAME, read_scores) if (directory / SCORES_NAME).exists() else None
     model = scored.model if scored is not None else {}
     if model.get("sha256") is not None:
         names = ["kind", "sha256", "revision"]
         names += ["name"] if model.get("kind") in ("hub", "embedded") else []  # a directory may be renamed
         expected, found = ({name: own.get(name) for name in names} for own in (model, evaluation.model))
-        findings.compare(EVALUATION_NAME, expected, found, field="model")
+        findings.compare(EVALUATION.name, expected, found, field="model")
 
 
 def _check_results(
@@ -139,7 +138,7 @@ def _check_results(
         if calibration is not None:  # of items with ids of their own it is taken as given
             calibration = tuple(sorted(one for one in ids if bare_id(one) in held_out or one in calibration))
         tasks[task] = task_result(own, evidence=evidence, shared=shared, calibration=calibration)
-    findings.compare(EVALUATION_NAME, evaluation.with_tasks(tasks).to_json(), evaluation.to_json())
+    findings.compare(EVALUATION.name, evaluation.with_tasks(tasks).to_json(), evaluation.to_json())
 
 
 def _check_judgements(findings: Findings, evaluation: Evaluation, task: str, own: Sequence[Prediction]) -> None:
@@ -152,7 +151,7 @@ def _check_judgements(findings: Findings, evaluation: Evaluation, task: str, own
     if task.endswith(SUFFIX):
         checker, judge = {"check": "likelihood"}, chosen_again
     elif known is None:
-        answer = findings.derive(EVALUATION_NAME, "how answers of its own are checked", lambda: _spec(own_answer))
+        answer = findings.derive(EVALUATION.name, "how answers of its own are checked", lambda: _spec(own_answer))
         if answer is None:
             return
         checker = {"check": "answer", "version": PARSER_VERSION, "answer": own_answer}
@@ -163,7 +162,7 @@ def _check_judgements(findings: Findings, evaluation: Evaluation, task: str, own
         return
     if found in [checker | {"version": version} for version in EARLIER_PARSERS]:
         return  # what an earlier version read can't be read again
-    if findings.compare(EVALUATION_NAME, checker, found, field=f"tasks.{task}.checker"):
+    if findings.compare(EVALUATION.name, checker, found, field=f"tasks.{task}.checker"):
         again = {one.item_id: dict(zip(("prediction", "verdict"), judge(one), strict=True)) for one in own}
         stated = {one.item_id: {"prediction": one.prediction, "verdict": one.verdict} for one in own}
         findings.compare(PREDICTIONS_NAME, again, stated, field=task)

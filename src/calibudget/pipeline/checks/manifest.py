@@ -17,7 +17,7 @@ from calibudget.pipeline.checks.findings import Findings, RunFiles, equal
 from calibudget.pipeline.checks.train import TrainIds
 from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.prepare import reused_calibration
-from calibudget.pipeline.round_ledger import ROUNDS_NAME, Ledger
+from calibudget.pipeline.round_ledger import ROUNDS, Ledger
 from calibudget.pipeline.run_manifest import (
     Outcome,
     allocation_evidence,
@@ -31,22 +31,10 @@ from calibudget.recipe.schema import Recipe
 from calibudget.records import AllocationPlan, Exponents, Statistics
 from calibudget.selection.draw import marked
 from calibudget.sources.spec import SourceSpec
-from calibudget.store.artefacts import (
-    ALLOCATION,
-    ALLOCATION_NAME,
-    ids_sha256,
-    quotas_sha256,
-    stated_quotas_sha256,
-)
+from calibudget.store.artefacts import ALLOCATION, ids_sha256, quotas_sha256, stated_quotas_sha256
 from calibudget.store.checksums import file_digest
 from calibudget.store.files import confined
-from calibudget.store.manifest import (
-    MANIFEST,
-    MANIFEST_NAME,
-    CompanionEvidence,
-    Manifest,
-    SourceEvidence,
-)
+from calibudget.store.manifest import MANIFEST, CompanionEvidence, Manifest, SourceEvidence
 from calibudget.store.splits import SPLITS_NAME, SplitIds
 from calibudget.tasks.answers import EARLIER_PARSERS, PARSER_VERSION
 
@@ -54,7 +42,7 @@ from calibudget.tasks.answers import EARLIER_PARSERS, PARSER_VERSION
 def check_bindings(findings: Findings, manifest: Manifest, names: Iterable[str]) -> None:
     """Compare the artefacts' lengths and digests with those that the manifest binds."""
     for name in sorted(set(names) - set(manifest.artefacts)):
-        findings.add(MANIFEST_NAME, f"artefacts.{name}", "its bytes and digest", "nothing")
+        findings.add(MANIFEST.name, f"artefacts.{name}", "its bytes and digest", "nothing")
     for name, bound in manifest.artefacts.items():
         try:
             found = file_digest(confined(findings.directory, name))
@@ -71,23 +59,23 @@ def check_manifest(
     """Compare every field of the manifest that follows from the other files."""
     recipe, found = files.recipe, MANIFEST.to_json(manifest)
     for section, expected in _sections(files, manifest, outcome).items():
-        findings.compare(MANIFEST_NAME, expected, found[section], field=section)
+        findings.compare(MANIFEST.name, expected, found[section], field=section)
     counter = {name: value for name, value in (manifest.token_counter or {}).items() if name != "tokenizer_sha256"}
-    findings.compare(MANIFEST_NAME, counted_by(recipe) or {}, counter, field="token_counter")
+    findings.compare(MANIFEST.name, counted_by(recipe) or {}, counter, field="token_counter")
     if not is_earlier(manifest):
         end = (manifest.train_set or {}).get("end")
         told = taught(recipe, end if isinstance(end, str) else None)
-        findings.compare(MANIFEST_NAME, told, manifest.train_set, field="train_set")
+        findings.compare(MANIFEST.name, told, manifest.train_set, field="train_set")
     if files.splits is not None:
-        findings.compare(MANIFEST_NAME, sorted(files.splits.sources), sorted(manifest.sources), field="sources")
+        findings.compare(MANIFEST.name, sorted(files.splits.sources), sorted(manifest.sources), field="sources")
     wanted = "an allocation of these pools"
-    tokens = findings.derive(ALLOCATION_NAME, wanted, lambda: token_evidence(outcome))
+    tokens = findings.derive(ALLOCATION.name, wanted, lambda: token_evidence(outcome))
     for label, expected in source_evidence(outcome, manifest.sources).items():
         if tokens is not None:
             expected["tokens"] = asdict(tokens[label]) if label in tokens else None
         row = manifest.sources[label]
         stated = asdict(row)
-        findings.compare(MANIFEST_NAME, expected, {name: stated[name] for name in expected}, field=f"sources.{label}")
+        findings.compare(MANIFEST.name, expected, {name: stated[name] for name in expected}, field=f"sources.{label}")
         _check_counts(findings, recipe, label, row)
     _check_companion(findings, recipe, manifest.companion, train)
     findings.checked.append("manifest: recipe, seeds, counts, statistics, quotas and digests")
@@ -125,9 +113,9 @@ def _check_counts(findings: Findings, recipe: Recipe, label: str, row: SourceEvi
     accounted += (row.spent or 0) + (row.barred or 0) + (row.evaluation_size or 0) + (row.evaluation_twins or 0)
     if (recipe.rounds is None) != (row.spent is None):
         findings.add(
-            MANIFEST_NAME, f"sources.{label}.spent", "a count in a later round, and only there", str(row.spent)
+            MANIFEST.name, f"sources.{label}.spent", "a count in a later round, and only there", str(row.spent)
         )
-    findings.compare(MANIFEST_NAME, accounted, row.read, field=f"sources.{label}.read")
+    findings.compare(MANIFEST.name, accounted, row.read, field=f"sources.{label}.read")
     _check_left_out(findings, recipe, spec, row, f"sources.{label}")
 
 
@@ -139,23 +127,23 @@ def _check_left_out(
     ways = {"skipped": skips, "filtered": bool(spec.where), "duplicates": spec.duplicates != "refuse"}
     for name, is_open in ways.items():
         if not is_open:
-            findings.compare(MANIFEST_NAME, 0, getattr(row, name) or 0, field=f"{place}.{name}")
+            findings.compare(MANIFEST.name, 0, getattr(row, name) or 0, field=f"{place}.{name}")
 
 
 def _check_companion(findings: Findings, recipe: Recipe, row: CompanionEvidence | None, train: TrainIds | None) -> None:
     spec = recipe.companion_spec
     if spec is None or row is None:
-        findings.compare(MANIFEST_NAME, spec is not None, row is not None, field="companion")
+        findings.compare(MANIFEST.name, spec is not None, row is not None, field="companion")
         return
     if row.filtered is not None:  # `read` counts what `where` left out
         accounted = row.filtered + row.skipped + (row.duplicates if spec.duplicates == "drop" else 0) + row.count
-        findings.compare(MANIFEST_NAME, accounted, row.read, field="companion.read")
+        findings.compare(MANIFEST.name, accounted, row.read, field="companion.read")
     _check_left_out(findings, recipe, spec, row, "companion")
     if train is not None:
         ids = sorted(train.companion)
         expected = {"count": len(ids), "record_ids_sha256": ids_sha256(ids)}
         found = {name: getattr(row, name) for name in expected}
-        findings.compare(MANIFEST_NAME, expected, found, field="companion")
+        findings.compare(MANIFEST.name, expected, found, field="companion")
 
 
 #: Powers other than square roots may differ by an ulp between platforms, and so may what is made of them.
@@ -174,7 +162,7 @@ def derive_plan(
     its own utilities.
     """
     plan = findings.derive(
-        ALLOCATION_NAME,
+        ALLOCATION.name,
         "an allocation that recipe, pools and statistics allow",
         lambda: plan_recipe(recipe, pools, statistics),
     )
@@ -182,7 +170,7 @@ def derive_plan(
     if stored is None or plan is None:
         return plan
     same = equal if recipe.exponents == Exponents() else _nearly_equal
-    agree = findings.compare(ALLOCATION_NAME, ALLOCATION.to_json(plan), ALLOCATION.to_json(stored), same=same)
+    agree = findings.compare(ALLOCATION.name, ALLOCATION.to_json(plan), ALLOCATION.to_json(stored), same=same)
     findings.checked.append("allocation: need, availability, reliability, utilities, shares, quotas and intervals")
     return stored if agree else plan
 
@@ -191,20 +179,20 @@ def given_plan(findings: Findings, pools: Pools) -> AllocationPlan | None:
     """The `allocation.json` that was handed in, its numbers and its pool sizes checked; None where it can't be read."""
     stored = _consistent_plan(findings)
     if stored is not None:
-        findings.derive(ALLOCATION_NAME, "an allocation of these pools", lambda: pools.of_plan(stored))
+        findings.derive(ALLOCATION.name, "an allocation of these pools", lambda: pools.of_plan(stored))
         findings.checked.append("allocation: given; its numbers follow from one another and fit the pools")
     return stored
 
 
 def _consistent_plan(findings: Findings) -> AllocationPlan | None:
-    stored = findings.read(ALLOCATION_NAME, read_plan)
+    stored = findings.read(ALLOCATION.name, read_plan)
     if stored is None:
         return None
     for finding in check_plan(stored):
-        findings.add(ALLOCATION_NAME, "", "numbers that follow from one another", finding)
-    stated = findings.read(ALLOCATION_NAME, stated_quotas_sha256)
+        findings.add(ALLOCATION.name, "", "numbers that follow from one another", finding)
+    stated = findings.read(ALLOCATION.name, stated_quotas_sha256)
     if stated is not None:
-        findings.compare(ALLOCATION_NAME, quotas_sha256(stored.quotas), stated, field="quotas_sha256")
+        findings.compare(ALLOCATION.name, quotas_sha256(stored.quotas), stated, field="quotas_sha256")
     return stored
 
 
@@ -218,11 +206,11 @@ def check_ledger(findings: Findings, recipe: Recipe, ledger: Ledger, splits: Spl
     """Compare the splits with what the ledger says was trained on and held out."""
     for each in ledger.rounds:
         name = f"of round {each.manifest_sha256[:12]}"
-        findings.compare(ROUNDS_NAME, recipe.unit, each.unit, field=f"unit {name}")
+        findings.compare(ROUNDS.name, recipe.unit, each.unit, field=f"unit {name}")
         for label, used in each.sources.items() if each.unit == "examples" else ():
-            findings.compare(ROUNDS_NAME, len(used.record_ids), used.units, field=f"units of {label!r} {name}")
+            findings.compare(ROUNDS.name, len(used.record_ids), used.units, field=f"units of {label!r} {name}")
     if not ledger.rounds:
-        findings.add(ROUNDS_NAME, "rounds", "at least one earlier round", "none")
+        findings.add(ROUNDS.name, "rounds", "at least one earlier round", "none")
     for label, ids in splits.sources.items():
         spent = ledger.spent(label)
         field = f"source {label}"

@@ -17,7 +17,7 @@ from calibudget.errors import ArtefactError, InputError, requires
 from calibudget.pipeline.checks.findings import Findings
 from calibudget.store.canonical import loads_object, read_object, sha256_hex
 from calibudget.store.checksums import SIGNATURE_NAME, SUMS_NAME, read_sums
-from calibudget.store.manifest import MANIFEST, MANIFEST_NAME
+from calibudget.store.manifest import MANIFEST
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
@@ -71,8 +71,8 @@ def _check_statement(findings: Findings, payload: bytes) -> None:
     sums = findings.read(SUMS_NAME, lambda path: read_sums(path.parent)) or {}
     now = {name: sums[name].sha256 for name in signed if name in sums}
     findings.compare(SIGNATURE_NAME, now, signed, field="subject")
-    manifest = findings.read(MANIFEST_NAME, MANIFEST.read)
-    own = {*manifest.artefacts, MANIFEST_NAME} if manifest is not None else set()
+    manifest = findings.read(MANIFEST.name, MANIFEST.read)
+    own = {*manifest.artefacts, MANIFEST.name} if manifest is not None else set()
     if missing := sorted(own - {*signed}):
         findings.add(SIGNATURE_NAME, "subject", f"{missing[0]} among the signed files", "a statement without it")
     later = sorted(sums.keys() - {*signed})

@@ -10,7 +10,6 @@ from calibudget.records import SourceFile
 from calibudget.store.json_records import Artefact
 from calibudget.values import ByLabel, ByName, Count, Digest, Positive, Rate
 
-HYGIENE_NAME: Final = "hygiene.json"
 #: How many of the records that a check found are named.
 NAMED_IDS: Final = 100
 #: How many records are alike, by what; zeros are left out.

@@ -15,7 +15,7 @@ from statistics import fmean
 from typing import Any, Final
 
 from calibudget.pipeline.run_directory import check_no_run
-from calibudget.store.artefacts import ALLOCATION, ALLOCATION_NAME, STATISTICS, STATISTICS_NAME
+from calibudget.store.artefacts import ALLOCATION, STATISTICS
 from calibudget.store.files import clean_stale, output_directory, refuse_links, write_atomic
 from calibudget.study.cell_records import RUN_NAME
 from calibudget.study.reporting import figures
@@ -159,11 +159,9 @@ def figures_of(results: Results) -> Iterator[tuple[str, dict[str, bytes]]]:
         if block.definition.train:
             yield f"diagnostics-{block.key}", figures.diagnostics_figure(block)
         folder = results.folders.get(block.result(block.focus, block.seeds[0]).cell)
-        if folder is not None and (folder / RUN_NAME / ALLOCATION_NAME).exists():
-            plan = ALLOCATION.read(folder / RUN_NAME / ALLOCATION_NAME)
-            path = folder / RUN_NAME / STATISTICS_NAME
-            statistics = STATISTICS.read(path) if path.exists() else None
-            yield f"overview-{block.key}", figures.overview_figure(plan, statistics)
+        plan = None if folder is None else ALLOCATION.of(folder / RUN_NAME)
+        if folder is not None and plan is not None:
+            yield f"overview-{block.key}", figures.overview_figure(plan, STATISTICS.of(folder / RUN_NAME))
 
 
 def standing_of(results: Results) -> Iterator[str]:
