@@ -14,7 +14,7 @@ import pytest
 from calibudget.errors import ArtefactError, InputError, RecipeError, TrainingError
 from calibudget.influence.scorer import InfluenceScorer
 from calibudget.pipeline.influence import influence, influence_config
-from calibudget.pipeline.proxy_files import read_proxy_file, read_proxy_pool, validate_proxy_files
+from calibudget.pipeline.proxy_files import check_proxy_files, read_proxy_file, read_proxy_pool
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
@@ -55,8 +55,8 @@ def test_scores_are_valid_shards_that_merge_and_select(tmp_path: Path, recipe_fi
     result = score(recipe_file, tmp_path / "influence", run_dir=finished / "run")
     pool = read_proxy_pool(finished / "run")
     assert [path.name for path in result.shards] == ["influence-0-of-2.jsonl", "influence-1-of-2.jsonl"]
-    validate_proxy_files(result.shards, contract=CONTRACT, pool=pool)
-    validate_proxy_files([result.merged], contract=CONTRACT, pool=pool)
+    check_proxy_files(result.shards, contract=CONTRACT, pool=pool)
+    check_proxy_files([result.merged], contract=CONTRACT, pool=pool)
     assert sorted(path.name for path in (tmp_path / "influence").iterdir() if path.suffix != ".lock") == [
         "influence-0-of-2.jsonl",
         "influence-1-of-2.jsonl",

@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import ArtefactError, InputError, RecipeError
-from calibudget.pipeline.proxy_files import merge_proxy_files, read_proxy_pool, write_proxy_file
+from calibudget.pipeline.proxy_files import check_proxy_files, read_proxy_pool, write_proxy_file
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
@@ -62,7 +62,7 @@ def write_influence(
             pool_size=pool.size, pool_sha256=pool.sha256, subgroups=CONTRACT.subgroups, shards=2, shard=number
         )
         write_proxy_file(directory / f"shard-{number}", ProxyScores(header=header, records=tuple(records)))
-    merge_proxy_files([directory / "shard-0", directory / "shard-1"], directory / name, contract=CONTRACT)
+    check_proxy_files([directory / "shard-0", directory / "shard-1"], directory / name, contract=CONTRACT)
 
 
 def picks(directory: Any, label: Any) -> Any:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,7 +17,6 @@ from calibudget.messages import counted
 
 if TYPE_CHECKING:
     from calibudget.pipeline.influence import InfluencePreview, InfluenceResult
-    from calibudget.pipeline.proxy_files import ProxyReport
 
 
 def influence(
@@ -120,23 +119,12 @@ Pool = Annotated[
 ]
 
 
-def _bound(subgroup: list[str] | None, shards: int, pool: Path | None) -> dict[str, Any]:
-    """The contract that a set of shards must keep, and the pool that it must be of."""
-    from calibudget.pipeline.proxy_files import read_proxy_pool
-    from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyContract
-
-    contract = ProxyContract(subgroups=tuple(subgroup or PAPER_SUBGROUPS), shards=shards)
-    return {"contract": contract, "pool": None if pool is None else read_proxy_pool(pool)}
-
-
 @app.command(cls=Command)
 def validate(
     files: Files, subgroup: Subgroups = None, shards: Shards = 4, pool: Pool = None, as_json: Json = False
 ) -> None:
     """Check one file in itself, or several as the complete set of a pool's shards."""
-    from calibudget.pipeline.proxy_files import validate_proxy_files
-
-    _show(validate_proxy_files(files, **_bound(subgroup, shards, pool)), as_json=as_json)
+    _check(files, None, subgroup, shards, pool, as_json=as_json)
 
 
 @app.command(cls=Command)
@@ -149,15 +137,20 @@ def merge(
     as_json: Json = False,
 ) -> None:
     """Merge the complete set of a pool's shards into one file in rank order; refuse anything odd."""
-    from calibudget.pipeline.proxy_files import merge_proxy_files
-
-    _show(merge_proxy_files(files, output, **_bound(subgroup, shards, pool)), as_json=as_json)
+    _check(files, output, subgroup, shards, pool, as_json=as_json)
 
 
-def _show(report: ProxyReport, *, as_json: bool) -> None:
+def _check(
+    files: list[Path], output: Path | None, subgroup: list[str] | None, shards: int, pool: Path | None, *, as_json: bool
+) -> None:
+    from calibudget.cli.tables import print_json
+    from calibudget.pipeline.proxy_files import check_proxy_files, read_proxy_pool
+    from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyContract
+
+    contract = ProxyContract(subgroups=tuple(subgroup or PAPER_SUBGROUPS), shards=shards)
+    of_run = None if pool is None else read_proxy_pool(pool)
+    report = check_proxy_files(files, output, contract=contract, pool=of_run)
     if as_json:
-        from calibudget.cli.tables import print_json
-
         print_json(report.to_json())
         return
     header = report.header

@@ -87,52 +87,36 @@ def read_proxy_pool(path: Path) -> ProxyPool:
     return proxy_pool({label: ids.candidates for label, ids in splits.sources.items()})
 
 
-def validate_proxy_files(
-    paths: Sequence[Path], *, contract: ProxyContract = PAPER_CONTRACT, pool: ProxyPool | None = None
+def check_proxy_files(
+    paths: Sequence[Path],
+    output: Path | None = None,
+    *,
+    contract: ProxyContract = PAPER_CONTRACT,
+    pool: ProxyPool | None = None,
 ) -> ProxyReport:
     """Check one file in itself (a shard or a merged set), or several as the complete set of a pool's shards.
 
-    Raises:
-        ArtefactError: the first thing found wrong, with file and line or position.
-    """
-    if len(paths) > 1:
-        return _report(_merged(paths, contract, pool), paths, pool)
-    scores = read_proxy_file(paths[0])
-    check = check_merged if scores.header.shard is None else check_shard
-    check(scores, contract=contract, name=paths[0].name)
-    if pool is not None:
-        check_pool(scores, pool, paths[0].name)
-    return _report(scores, paths, pool)
-
-
-def merge_proxy_files(
-    paths: Sequence[Path], output: Path, *, contract: ProxyContract = PAPER_CONTRACT, pool: ProxyPool | None = None
-) -> ProxyReport:
-    """Merge the complete set of a pool's shards into one file in rank order.
+    With an `output` they are the complete set, which is then written there in rank order.
 
     Raises:
         ArtefactError: the first thing found wrong, with file and line or position; or the output is one of the
             shards, lies in a run's directory or can't be written. Nothing is written then.
     """
-    check_no_run(output.parent)
-    if output.resolve() in {path.resolve() for path in paths}:
-        raise ArtefactError(f"{output}: is one of the shards; name another file for the merged scores")
-    merged = _merged(paths, contract, pool)
-    write_proxy_file(output, merged)
-    return _report(merged, paths, pool, output)
-
-
-def _merged(paths: Sequence[Path], contract: ProxyContract, pool: ProxyPool | None) -> ProxyScores:
-    shards = [read_proxy_file(path) for path in paths]
-    merged = merge_shards(shards, contract=contract, names=[path.name for path in paths])
+    if output is not None:
+        check_no_run(output.parent)
+        if output.resolve() in {path.resolve() for path in paths}:
+            raise ArtefactError(f"{output}: is one of the shards; name another file for the merged scores")
+    found, names = [read_proxy_file(path) for path in paths], [path.name for path in paths]
+    if len(found) == 1 and output is None:
+        scores = found[0]
+        check = check_merged if scores.header.shard is None else check_shard
+        check(scores, contract=contract, name=names[0])
+    else:
+        scores = merge_shards(found, contract=contract, names=names)
     if pool is not None:
-        check_pool(merged, pool, ", ".join(path.name for path in paths))
-    return merged
-
-
-def _report(
-    scores: ProxyScores, paths: Sequence[Path], pool: ProxyPool | None, output: Path | None = None
-) -> ProxyReport:
+        check_pool(scores, pool, ", ".join(names))
+    if output is not None:
+        write_proxy_file(output, scores)
     return ProxyReport(
         header=scores.header,
         records=len(scores.records),
@@ -230,7 +214,7 @@ class Shards:
         with directory_lock(self.directory, patience=_PATIENCE):
             clean_stale(self.directory)  # nobody else writes here: shards are made in folders of their own
             if all(file.exists() for file in files):
-                merge_proxy_files(files, self.directory / MERGED_NAME, contract=self.contract, pool=self.pool)
+                check_proxy_files(files, self.directory / MERGED_NAME, contract=self.contract, pool=self.pool)
 
     def _write(self, shard: int, means: Sequence[tuple[float, ...]]) -> None:
         subgroups = self.header.subgroups
