@@ -119,16 +119,13 @@ def _scored_by(directory: Path) -> str | None:
 
 
 def _named(adapters: Sequence[Path]) -> dict[str, Path | None]:
-    """Adapters by the name of their folder, or of the run that it lies in; one alone needs no name."""
+    """Adapters by the name of their folder, or of the run that it lies in; one alone needs no name.
+
+    Those whose folders couldn't lie beside each other in the output are refused.
+    """
     if len(adapters) == 1:
         return {"": adapters[0]}
     names = [path.absolute().parent.name if path.name == ADAPTER_NAME else path.name for path in adapters]
-    _check_names(names, adapters)
-    return dict(zip(names, adapters, strict=True))
-
-
-def _check_names(names: Sequence[str], adapters: Sequence[Path]) -> None:
-    """Refuse adapters whose folders couldn't lie beside each other in the output."""
     seen: dict[str, Path] = {}
     for name, adapter in zip(names, adapters, strict=True):
         try:
@@ -141,6 +138,7 @@ def _check_names(names: Sequence[str], adapters: Sequence[Path]) -> None:
                 f"adapters {other} and {adapter}: both would have the folder {name!r} of the output; rename one "
                 "(the folder of a run, for its own adapter), or evaluate them one after another"
             )
+    return dict(zip(names, adapters, strict=True))
 
 
 def check_unbegun(subject: Subject) -> None:
