@@ -30,7 +30,7 @@ import torch
 from gpu import SEVEN, SMALL, Report, free, random_model, synthetic
 from measuring import read_rows
 
-from calibudget.influence.gradients import AdamDirection, ExampleGradients, plain_update
+from calibudget.influence.gradients import Direction, ExampleGradients, adam_direction
 from calibudget.influence.scorer import Sketches, SketchTable
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.loading import load_model, load_tokenizer
@@ -51,7 +51,7 @@ class Given:
     """What both sides are given: the peer's parameters in its order, the moments, the sketch."""
 
     names: list[str]
-    direction: AdamDirection
+    direction: Direction
     table: SketchTable
     batch_tokens: int
 
@@ -151,8 +151,7 @@ def compare(
     moments = pretended_moments(peer)
     cut_to_bfloat16(peer)
     table = SketchTable(CountSketch(dimension=arguments.dimension, seed=1), moments[0].numel(), device)
-    update = torch.compile(plain_update, dynamic=True) if device.type == "cuda" else plain_update
-    direction = AdamDirection(square=moments[1], config=config, steps=STEPS, update=update)
+    direction = adam_direction(moments[1], config, STEPS)
 
     names = [name for name, parameter in peer.named_parameters() if parameter.requires_grad]
     given = Given(names=names, direction=direction, table=table, batch_tokens=arguments.batch_tokens)
@@ -295,7 +294,7 @@ def less_gradients(model: Any, names: list[str], examples: Sequence[TrainingExam
 
 
 def less_sketches(
-    model: Any, names: list[str], examples: Sequence[TrainingExample], direction: AdamDirection, table: SketchTable
+    model: Any, names: list[str], examples: Sequence[TrainingExample], direction: Direction, table: SketchTable
 ) -> torch.Tensor:
     found = []
     one = torch.ones(1, device=model.device)

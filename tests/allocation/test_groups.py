@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from fractions import Fraction
 from typing import Any
 
 import pytest
 
-from calibudget.allocation.bounds import Group, Portion, parse_groups, spread_groups
+from calibudget.allocation.bounds import Group, parse_groups, spread_groups
 from calibudget.allocation.check import check_plan
 from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.allocation.quotas import apportion
-from calibudget.errors import AllocationError, InputTypeError
+from calibudget.errors import AllocationError
 
 POOLS = {"a": 1_000, "b": 2_000, "c": 500, "d": 3_000, "e": 100}
 GROUPS = {
@@ -150,14 +149,6 @@ def test_spreading_over_groups_wants_whole_units_and_good_utilities() -> None:
     def spread(group: Any, utility: float = 1.0) -> Any:
         return spread_groups({"x": group}, [utility], ["a"], [9], 5, [0])
 
-    for group in (
-        Group(sources=("a",), floor=Portion(share=Fraction(1), of="pool")),
-        Group(sources=("a",), cap=Portion(share=Fraction(1), of="budget")),
-    ):
-        with pytest.raises(
-            InputTypeError, match=r"^groups are spread over in whole units: resolve_groups comes first$"
-        ):
-            spread(group)
     with pytest.raises(AllocationError, match=r"^the utility of 'a' must not be negative, but is -1$"):
         spread(Group(sources=("a",)), -1)
     assert spread(Group(sources=("a",))).quotas == [5]

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from calibudget.allocation.arrays import apportion_arrays
-from calibudget.allocation.bootstrap import MOST_RESAMPLES, as_resamples
+from calibudget.allocation.bootstrap import MOST_RESAMPLES, bootstrap
 from calibudget.allocation.bounds import Portion, _as_written, _read_amount, parse_amount, parse_groups
 from calibudget.allocation.exact.numbers import as_count, as_double, as_doubles, sum_of
 from calibudget.allocation.plan import AllocationRequest, plan
@@ -76,9 +76,9 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], list[str]]] = [
     (lambda: as_doubles([1.0, "x"], "n", "a"), InputTypeError, ["n[1] of 'a'", "'x' (str)"]),
     (lambda: sum_of([1e308, -1.7e308, 1e308, 1.5e308], "n"), AllocationError, ["n sum", "-1.7e+308"]),
     (lambda: parse_amount(Fraction(1, 2), "n"), InputTypeError, ["n is 1/2"]),
-    (lambda: as_resamples("3"), InputTypeError, ["resamples", "'3' (str)"]),
-    (lambda: as_resamples(0), AllocationError, ["resamples", "0"]),
-    (lambda: as_resamples(MOST_RESAMPLES + 1), AllocationError, ["resamples", f"{MOST_RESAMPLES + 1}"]),
+    (lambda: next(bootstrap([], resamples="3", seed=1)), InputTypeError, ["resamples", "'3' (str)"]),  # type: ignore[arg-type]
+    (lambda: next(bootstrap([], resamples=0, seed=1)), AllocationError, ["resamples", "0"]),
+    (lambda: next(bootstrap([], resamples=10**6 + 1, seed=1)), AllocationError, ["resamples", "1000001"]),
     # utilities
     (lambda: needs([1.0], 3), InputTypeError, ["need_transform", "3 (int)"]),  # type: ignore[arg-type]
     (lambda: needs([1.0], "cube"), AllocationError, ["need_transform", "'cube'", "rank, log1p"]),
@@ -254,8 +254,7 @@ def test_a_refusal_names_what_is_wrong(subtests: pytest.Subtests) -> None:
 
 
 def test_what_stands_at_a_bound_is_taken() -> None:
-    assert as_resamples(1) == 1
-    assert as_resamples(MOST_RESAMPLES) == MOST_RESAMPLES
+    assert list(bootstrap([], resamples=1, seed=1)) == list(bootstrap([], resamples=MOST_RESAMPLES, seed=1)) == []
     assert as_count(0, "n") == 0
     least = float(np.finfo(float).tiny)
     assert power(least, 1) == least

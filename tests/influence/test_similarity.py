@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from calibudget.errors import ScoringError, TrainingError
-from calibudget.influence.gradients import ExampleGradients, adam_direction
+from calibudget.influence.gradients import ExampleGradients, adam_direction, second_moments
 from calibudget.influence.scorer import Sketches, SketchTable, unit
 from calibudget.selection.count_sketch import CountSketch
 from tests.influence.conftest import Whole
@@ -44,7 +44,7 @@ def test_the_direction_is_the_update_that_adamw_would_make(
     learner = learner_of(pack=True, steps=3)
     for factor in learner.factors:
         learner._moments(factor.values)["exp_avg"].zero_()
-    direction = adam_direction(learner, config, 3)
+    direction = adam_direction(second_moments(learner), config, 3)
     before = [factor.values.data.clone() for factor in learner.factors]
     learner.gradients(learner.batches(examples, [1]), examples[1].response_length)
     flat = torch.cat([factor.gradient for factor in learner.factors])[None]
@@ -61,7 +61,7 @@ def test_the_direction_is_the_update_that_adamw_would_make(
 
 def test_no_warm_up_gives_no_direction(learner_of: Callable[..., Any], config: Any) -> None:
     with pytest.raises(TrainingError, match="at least one optimizer step"):
-        adam_direction(learner_of(pack=True, steps=0), config, 0)
+        adam_direction(second_moments(learner_of(pack=True, steps=0)), config, 0)
 
 
 def test_sketches_are_scaled_to_length_one_and_directionless_ones_are_refused_by_name() -> None:

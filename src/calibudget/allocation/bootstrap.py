@@ -56,25 +56,14 @@ def bootstrap(
 
     Source: paper 2.2, the 200 bootstrap means behind sigma_k.
     """
-    resamples = as_resamples(resamples)
+    if not 1 <= as_count(resamples, "resamples") <= MOST_RESAMPLES:
+        raise AllocationError(f"resamples must be from 1 to {MOST_RESAMPLES:,}, not {shown(resamples)}")
     stream = bootstrap_streams(seed)
     for batch in chunks(errors, _SOURCES):
         means = np.stack(
             [paired_means(np.sort(values)[np.newaxis], stream(label), resamples)[:, 0] for label, values in batch]
         )
         yield from zip(means, _standard_deviations(means), strict=True)
-
-
-def as_resamples(value: object) -> int:
-    """A number of replicates.
-
-    Raises:
-        InputTypeError, AllocationError: not an integer from 1 to `MOST_RESAMPLES`.
-    """
-    resamples = as_count(value, "resamples")
-    if not 1 <= resamples <= MOST_RESAMPLES:
-        raise AllocationError(f"resamples must be from 1 to {MOST_RESAMPLES:,}, not {shown(resamples)}")
-    return resamples
 
 
 def paired_means(rows: Floats, stream: np.random.Philox, resamples: int) -> Floats:

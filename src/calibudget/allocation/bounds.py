@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias, cast
 
 from pydantic import BeforeValidator, PlainSerializer, TypeAdapter, ValidationError
 
@@ -247,7 +247,8 @@ def spread_groups(
     waiting = [(roots, budget)]
     while waiting:
         members, amount = waiting.pop()
-        result = _among(members, amount)
+        limits = [one.lower for one in members], [one.upper for one in members]
+        result = spread([one.utility for one in members], [one.name for one in members], *limits, amount)
         leaves.append((members, result))
         for member, quota in zip(members, result.quotas, strict=True):
             if member.members:
@@ -266,15 +267,8 @@ def spread_groups(
     return Spread(quotas=quotas, shares=shares)
 
 
-def _among(members: Sequence[_Branch], amount: int) -> Spread:
-    names = [member.name for member in members]
-    bounds = [member.lower for member in members], [member.upper for member in members]
-    return spread([member.utility for member in members], names, *bounds, amount)
-
-
 def _bounded(name: str, group: Group, members: Sequence[_Branch], given: int) -> _Branch:
-    floor = _whole(group.floor)
-    cap = None if group.cap is None else _whole(group.cap)
+    floor, cap = cast("tuple[int, int | None]", (group.floor, group.cap))
     least, most = sum(m.lower for m in members), sum(m.upper for m in members)
     if floor > given + most:
         raise AllocationError(f"the floor of group {name!r} is {floor:,}, but its members hold only {given + most:,}")
@@ -292,12 +286,6 @@ def _bounded(name: str, group: Group, members: Sequence[_Branch], given: int) ->
         utility=sum(Fraction(*as_ratio(m.utility, "the utility", m.name)) for m in roomy),
         members=tuple(members),
     )
-
-
-def _whole(amount: Amount) -> int:
-    if isinstance(amount, Portion):
-        raise InputTypeError("groups are spread over in whole units: resolve_groups comes first")
-    return amount
 
 
 def _require_room(roots: Sequence[_Branch], budget: int, given: int) -> None:

@@ -27,6 +27,9 @@ from calibudget.training.data import Batch, TrainingExample
 from calibudget.training.layers import ADAPTER, FactorLinear
 from calibudget.training.optimizer_step import Learner
 
+#: What is sketched in place of gradients (E, n) whose first entry has a position, of the same shape, float32.
+Direction = Callable[[int, Tensor], Tensor]
+
 
 class Sink(Protocol):
     """What takes the gradients as they are made."""
@@ -157,49 +160,36 @@ def plain_update(gradients: Tensor, square: Tensor, beta1: float, beta2: float, 
     return (1.0 - beta1) * gradients / ((beta2 * square + (1.0 - beta2) * gradients.square()).sqrt() + epsilon)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class AdamDirection:
-    """Turns gradients into Adam's next update, entry by entry.
+def second_moments(learner: Learner) -> Tensor:
+    """AdamW's second moment at every position of a learner's factors, shape (size,), float32."""
+    tensors = learner.tensors()
+    return torch.cat([tensors[f"{factor.factor}.exp_avg_sq"] for factor in learner.factors])
+
+
+def adam_direction(square: Tensor, config: TrainingConfig, steps: int) -> Direction:
+    """What turns gradients into Adam's next update, entry by entry, after so many steps of a warm-up.
 
     With the second moment v after t steps, the update by a gradient g is m' / (sqrt(v') + epsilon), where
     m' = (1 - beta1) g / (1 - beta1^(t+1)) and v' = (beta2 v + (1 - beta2) g^2) / (1 - beta2^(t+1)). The first moment is
     left out, so that only the example itself gives the direction. Since g stands in v' too, an entry that the warm-up
     never moved doesn't outweigh all others.
 
-    Attributes:
-        square: v at every position, shape (size,), float32.
-        config: betas and epsilon.
-        steps: t, optimizer steps of the warm-up, at least 1.
-        update: `plain_update`, or a compiled form of it.
-    """
-
-    square: Tensor
-    config: TrainingConfig
-    steps: int
-    update: Callable[..., Tensor] = plain_update
-
-    def __call__(self, start: int, gradients: Tensor) -> Tensor:
-        """Adam's update for gradients of the positions from `start` on, both of shape (E, n), float32."""
-        config, own = self.config, slice(start, start + gradients.shape[1])
-        # sqrt(v / c) + e is (sqrt(v) + e sqrt(c)) / sqrt(c), so the corrections need no pass over the entries
-        root = (1.0 - config.beta2 ** (self.steps + 1)) ** 0.5
-        made = self.update(gradients, self.square[own], config.beta1, config.beta2, config.epsilon * root)
-        corrected: Tensor = made * (root / (1.0 - config.beta1 ** (self.steps + 1)))
-        return corrected
-
-
-def adam_direction(learner: Learner, config: TrainingConfig, steps: int) -> AdamDirection:
-    """The direction under the moments that a warm-up of so many steps left in a learner.
-
     Raises:
         TrainingError: no step was taken, so that there are no moments.
     """
     if steps < 1:
         raise TrainingError("influence needs a warm-up of at least one optimizer step, for Adam's moments")
-    tensors = learner.tensors()
-    square = torch.cat([tensors[f"{factor.factor}.exp_avg_sq"] for factor in learner.factors])
     update = torch.compile(plain_update, dynamic=True) if square.is_cuda else plain_update
-    return AdamDirection(square=square, config=config, steps=steps, update=update)
+    # sqrt(v / c) + e is (sqrt(v) + e sqrt(c)) / sqrt(c), so the corrections need no pass over the entries
+    root = (1.0 - config.beta2 ** (steps + 1)) ** 0.5
+
+    def direction(start: int, gradients: Tensor) -> Tensor:
+        own = square[start : start + gradients.shape[1]]
+        made = update(gradients, own, config.beta1, config.beta2, config.epsilon * root)
+        corrected: Tensor = made * (root / (1.0 - config.beta1 ** (steps + 1)))
+        return corrected
+
+    return direction
 
 
 class ExampleGradients:

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from calibudget.errors import ArtefactError, ScoringError
 from calibudget.influence.config import InfluenceConfig
-from calibudget.influence.gradients import ExampleGradients, adam_direction
+from calibudget.influence.gradients import Direction, ExampleGradients, adam_direction, second_moments
 from calibudget.lm.encoding import Encoder, Template
 from calibudget.lm.loading import LanguageModel
 from calibudget.selection.count_sketch import CountSketch
@@ -92,8 +92,6 @@ def _keep(job: TrainingJob, kept: Path) -> None:
 
 #: Positions hashed at a time.
 _HASHED: Final = 1 << 22
-#: What is sketched in place of the gradients: of a start position and gradients (E, n).
-Direction = Callable[[int, Tensor], Tensor]
 
 
 class SketchTable:
@@ -205,7 +203,7 @@ class InfluenceScorer:
         self._gradients = ExampleGradients(learner)
         sketch = CountSketch(dimension=config.dimension, seed=config.sketch_seed)
         self._table = SketchTable(sketch, self._gradients.size, self._gradients.device)
-        self._direction = adam_direction(learner, config.warm_up, steps)
+        self._direction = adam_direction(second_moments(learner), config.warm_up, steps)
         self.warm_up_steps = steps
 
     def calibrate(self, subgroups: Mapping[str, Sequence[Row]]) -> None:
