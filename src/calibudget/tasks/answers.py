@@ -13,7 +13,7 @@ from typing import Final, Literal, get_args
 from calibudget.errors import DataError, RecipeError, refuse_as
 from calibudget.tasks.answer_phrases import joined, parted
 from calibudget.tasks.choice import choice_is_final, parse_choice
-from calibudget.tasks.mathematics import math_equal, math_equal_at_sight, parse_math
+from calibudget.tasks.mathematics import judged_equal, math_equal_at_sight, parse_math
 from calibudget.tasks.number import number_value, parse_number, sole_number, without_spacing
 from calibudget.tasks.plain_text import composed, is_closed, plain, run_on, without_reasoning
 from calibudget.tasks.time_limits import ask
@@ -157,7 +157,9 @@ def answers_equal(spec: AnswerSpec, gold: str, predicted: str | None) -> bool:
             gold_value, value = number_value(plain(gold)), number_value(plain(predicted))
             return value is not None and gold_value == value
         case "math":
-            return math_equal(plain(gold), plain(predicted))
+            gold, predicted = plain(gold), plain(predicted)
+            found = math_equal_at_sight(gold, predicted)
+            return judged_equal(gold, predicted) if found is None else found
         case _:
             return _collapsed(gold) == _collapsed(predicted)
 

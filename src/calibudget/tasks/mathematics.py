@@ -80,16 +80,6 @@ def _without_prose(answer: str) -> str:
     return formula[1] if formula else answer
 
 
-def math_equal(gold: str, predicted: str) -> bool:
-    """Whether two mathematical answers are equal; not symmetric, as math-verify isn't.
-
-    Raises:
-        DependencyError: the strings differ, they aren't both numbers, and math-verify isn't installed.
-    """
-    found = math_equal_at_sight(gold, predicted)
-    return judged_equal(gold, predicted) if found is None else found
-
-
 def math_equal_at_sight(gold: str, predicted: str) -> bool | None:
     """Whether two mathematical answers are equal as strings or as numbers; None where math-verify has to say."""
     if light_form(gold) == light_form(predicted) or _equal_but_for_unit(gold, predicted):

@@ -38,14 +38,17 @@ class Preset:
         answer: how its answers are parsed and compared.
         originals: the sets of original fields that it reads, any one of which is enough.
         render: makes the texts and the gold answer.
-        converted: whether records already in the instruction format are read too.
     """
 
     name: str
     answer: AnswerSpec
     originals: tuple[tuple[str, ...], ...]
     render: Render
-    converted: bool = True
+
+    @property
+    def converted(self) -> bool:
+        """Whether records already in the instruction format are read too: only choices have one of their own."""
+        return self.answer.kind == "choice"
 
     def __call__(self, fields: Fields) -> Rendered:
         """Render one record.
@@ -267,10 +270,10 @@ _KNOWN: Final[Mapping[str, tuple[AnswerSpec, tuple[tuple[str, ...], ...], Render
     ),
     "winogrande": (_choice("option", 2), (("sentence", "option1", "option2", "answer"),), _winogrande),
 }  # fmt: skip
-#: The presets by name; only those of choices have an instruction format of their own.
+#: The presets by name.
 PRESETS: Final[Mapping[str, Preset]] = MappingProxyType(
     {
-        name: Preset(name=name, answer=answer, originals=originals, render=render, converted=answer.kind == "choice")
+        name: Preset(name=name, answer=answer, originals=originals, render=render)
         for name, (answer, originals, render) in _KNOWN.items()
     }
 )
