@@ -135,10 +135,9 @@ def _with_tokens(
     from calibudget.lm.loading import outline_model
 
     outline = outline_model(model or model_of(run.recipe))
-    language_model = outline.language_model
-    check_model(run.manifest, language_model.identity, language_model.tokenizer, allow_other=allow_other_model)
-    config = within_context(options, language_model.context_length)
-    encoder, examples = encoded(run.recipe, rows_to_encode(run), language_model, config, progress)
+    check_model(run.manifest, outline.identity, outline.tokenizer, allow_other=allow_other_model)
+    config = within_context(options, outline.context_length)
+    encoder, examples = encoded(run.recipe, rows_to_encode(run), outline, config, progress)
     return _TrainSet(run=run, config=config, outline=outline, encoder=encoder, examples=examples)
 
 
@@ -157,14 +156,14 @@ def _write(trainer: str, target: Trainer, made: _TrainSet, folder: Path) -> Expo
     if made.outline is not None:
         from calibudget.lm.loading import tokenizer_digest
 
-        has_place = made.outline.language_model.identity["kind"] == "directory"
+        has_place = made.outline.identity["kind"] == "directory"
         spare = len(examples) % min(made.config.batch_size, len(examples))
         if target.whole_batches and spare:
             left_out["batch_size"] = f"makes no step of {counted(spare, 'row')} of each epoch, which fill no batch"
         _write_examples(trainer, target, made, folder)
         fields |= {
-            "model": made.outline.language_model.identity,
-            "tokenizer_sha256": tokenizer_digest(made.outline.language_model.tokenizer),
+            "model": made.outline.identity,
+            "tokenizer_sha256": tokenizer_digest(made.outline.tokenizer),
             "rows": len(examples),
             "tokens": sum(example.length for example in examples),
             "taught_tokens": sum(example.response_length for example in examples),
@@ -207,7 +206,7 @@ def _write_examples(trainer: str, target: Trainer, made: _TrainSet, folder: Path
         model_files=files,
         model_directory="model" if model == "model" else str(files),
         config=made.config,
-        targets=target_modules(made.outline.language_model.model, made.config.target_modules),
+        targets=target_modules(made.outline.model, made.config.target_modules),
         examples=len(made.examples),
         warmup_steps=warmup_steps(total, made.config.warmup_fraction),
     )
@@ -217,9 +216,9 @@ def _write_examples(trainer: str, target: Trainer, made: _TrainSet, folder: Path
 
 def _model(outline: Any, folder: Path) -> tuple[str, Path]:
     """What trainers load: a hub id or a directory; a GGUF file is no model to them, so its conversion goes along."""
-    kind, directory = outline.language_model.identity["kind"], outline.directory
+    kind, directory = outline.identity["kind"], outline.directory
     if kind == "hub":
-        return str(outline.language_model.identity["name"]), directory
+        return str(outline.identity["name"]), directory
     if kind == "directory":
         return str(directory.resolve()), directory.resolve()
     (folder / "model").mkdir()

@@ -37,6 +37,7 @@ class LanguageModel:
         context_length: positions the model has, None where its configuration doesn't say.
         stop_ids: token ids that the model's own generation configuration ends a text with. Nothing else of that is
             kept, so that greedy decoding is the model's first choice: no beams, penalties, bans or forced tokens.
+        directory: where its files lie (a GGUF file's conversion, a hub model's cache).
     """
 
     model: Any
@@ -44,6 +45,7 @@ class LanguageModel:
     identity: Mapping[str, object]
     context_length: int | None
     stop_ids: frozenset[int] = frozenset()
+    directory: Path = Path()
 
     def encoder(self, template: Template, *, max_length: int | None = None) -> Encoder:
         """The encoding of this model's tokenizer, bounded by its context and its embedding."""
@@ -115,6 +117,7 @@ def load_model(
         identity=identity,
         context_length=_context(loaded.config),
         stop_ids=stop_ids,
+        directory=directory,
     )
 
 
@@ -230,16 +233,8 @@ def load_tokenizer(model: str | ModelSource) -> Any:
     return _tokenizer(transformers, source, _directory(source))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelOutline:
-    """A model on torch's meta device, and where its files lie (a GGUF file's conversion, a hub model's cache)."""
-
-    language_model: LanguageModel
-    directory: Path
-
-
-def outline_model(model: str) -> ModelOutline:
-    """A model's tokenizer, layers and shapes, without reading its weights."""
+def outline_model(model: str) -> LanguageModel:
+    """A model's tokenizer, layers and shapes, on torch's meta device, without reading its weights."""
     torch, transformers = _libraries()
     source = resolve_model(model)
     directory, identity = _materialise(source)
@@ -248,13 +243,13 @@ def outline_model(model: str) -> ModelOutline:
     configuration = _configuration(transformers, source, directory)
     with told(_unloadable(source)), torch.device("meta"):
         outline = transformers.AutoModelForCausalLM.from_config(configuration, trust_remote_code=False)
-    language_model = LanguageModel(
+    return LanguageModel(
         model=outline,
         tokenizer=_tokenizer(transformers, source, directory),
         identity=identity,
         context_length=_context(configuration),
+        directory=directory,
     )
-    return ModelOutline(language_model=language_model, directory=directory)
 
 
 def tokenizer_digest(tokenizer: Any) -> str | None:

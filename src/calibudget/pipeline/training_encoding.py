@@ -55,7 +55,7 @@ def encoder_of(model: str, template: Template, *, weights: bool = False) -> Enco
 
     if not weights:
         return Encoder(template, load_tokenizer(model))
-    outline = outline_model(model).language_model
+    outline = outline_model(model)
     return Encoder(template, outline.tokenizer, embedding_size=outline.embedding_size)
 
 
