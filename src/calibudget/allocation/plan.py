@@ -9,16 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from calibudget.allocation.bounds import (
-    Amount,
-    Portion,
-    least_units,
-    most_units,
-    parse_amount,
-    parse_groups,
-    plain_groups,
-    resolve_groups,
-)
+from calibudget.allocation import bounds
 from calibudget.allocation.exact.budget_spread import Spread
 from calibudget.allocation.exact.numbers import (
     as_count,
@@ -67,9 +58,9 @@ class AllocationRequest:
     policy: str
     pool_sizes: Mapping[str, int]
     budget: int
-    floor: Amount | str = 0
-    floors: Mapping[str, Amount | str] | None = None
-    caps: Mapping[str, Amount | str] | None = None
+    floor: bounds.Amount | str = 0
+    floors: Mapping[str, bounds.Amount | str] | None = None
+    caps: Mapping[str, bounds.Amount | str] | None = None
     groups: Mapping[str, Any] | None = None
     statistics: Statistics | None = None
     statistics_sha256: str | None = None
@@ -127,15 +118,18 @@ def pose_case(request: AllocationRequest) -> Case:
     caps = None
     if request.caps is not None:
         amounts = {
-            label: parse_amount(request.caps[label], f"the cap of {label!r}") for label in sorted_labels(request.caps)
+            label: bounds.parse_amount(request.caps[label], f"the cap of {label!r}")
+            for label in sorted_labels(request.caps)
         }
-        caps = {label: most_units(one, budget=budget, pool=pools.get(label, 0)) for label, one in amounts.items()}
+        caps = {
+            label: bounds.most_units(one, budget=budget, pool=pools.get(label, 0)) for label, one in amounts.items()
+        }
     weights = _weights(request.weights) if request.weights is not None and rule.wants == "weights" else {}
     excluded = [label for label, weight in weights.items() if not weight]
     problem = pose(pools, budget, floor, floors=floors, caps=caps, excluded=excluded)
     if request.groups is not None:
-        groups = parse_groups(request.groups, labels)
-        problem = replace(problem, groups=resolve_groups(groups, budget=budget, pools=pools))
+        groups = bounds.parse_groups(request.groups, labels)
+        problem = replace(problem, groups=bounds.resolve_groups(groups, budget=budget, pools=pools))
     return Case(
         rule=rule,
         problem=problem,
@@ -147,18 +141,18 @@ def pose_case(request: AllocationRequest) -> Case:
 
 
 def _resolved_floors(
-    floor: Amount | str, floors: Mapping[str, Amount | str] | None, pools: Mapping[str, int], budget: int
+    floor: bounds.Amount | str, floors: Mapping[str, bounds.Amount | str] | None, pools: Mapping[str, int], budget: int
 ) -> tuple[int, dict[str, int] | None]:
     """The common floor and the own floors in whole units; a common portion of the pool becomes own floors."""
-    common = parse_amount(floor, "the floor")
-    own: dict[str, Amount] = {}
-    if isinstance(common, Portion) and common.of == "pool":
+    common = bounds.parse_amount(floor, "the floor")
+    own: dict[str, bounds.Amount] = {}
+    if isinstance(common, bounds.Portion) and common.of == "pool":
         own, common = dict.fromkeys(pools, common), 0
     for label in sorted_labels(floors or {}):
-        own[label] = parse_amount((floors or {})[label], f"the floor of {label!r}")
-    resolved = {label: least_units(own[label], budget=budget, pool=pools.get(label, 0)) for label in sorted(own)}
+        own[label] = bounds.parse_amount((floors or {})[label], f"the floor of {label!r}")
+    resolved = {label: bounds.least_units(own[label], budget=budget, pool=pools.get(label, 0)) for label in sorted(own)}
     none = floors is None and not resolved
-    return least_units(common, budget=budget, pool=0), None if none else resolved
+    return bounds.least_units(common, budget=budget, pool=0), None if none else resolved
 
 
 def _require_input(request: AllocationRequest, rule: Policy, labels: list[str]) -> None:
@@ -258,7 +252,7 @@ def plan(request: AllocationRequest, *, intervals: bool = True) -> AllocationPla
         floor=case.floor,
         floors=case.floors,
         caps=case.caps,
-        groups=plain_groups(case.problem.groups) or None,
+        groups=bounds.plain_groups(case.problem.groups) or None,
         exponents=request.exponents,
         need_transform=request.need_transform if "need" in worth.factors else None,
         epsilon=EPSILON,

@@ -20,19 +20,7 @@ from pydantic import (
 from calibudget.allocation.bounds import Amount, Bound, Group, parse_groups
 from calibudget.allocation.policies import POLICIES, REFUTED, policy_named
 from calibudget.messages import meant
-from calibudget.recipe.parts import (
-    Calibration,
-    Evaluation,
-    LocalFolder,
-    Output,
-    Part,
-    Rounds,
-    Selector,
-    SelectorPart,
-    Server,
-    TokenBudget,
-    Weights,
-)
+from calibudget.recipe import parts
 from calibudget.records import ErrorRule, Exponents, Unit
 from calibudget.sources.cache_files import cache_folder
 from calibudget.sources.limits import LIMITS, Limits
@@ -62,7 +50,7 @@ def _says_yes_or_no(value: object) -> object:
     return value
 
 
-class Recipe(Part):
+class Recipe(parts.Part):
     """Everything that a run depends on; `recipe.resolved.yaml` writes it out with every default.
 
     Relative paths are taken from `data_dir`, and a relative `data_dir` from the folder where the recipe lies. A path
@@ -73,36 +61,36 @@ class Recipe(Part):
     template: Literal["alpaca", "chat"] = "alpaca"
     engine: Literal["local", "ray", "openai", "fake"] = "local"
     base_url: str | None = None
-    server: Server = Server()
+    server: parts.Server = parts.Server()
     workers: Literal["auto"] | Annotated[int, Field(ge=1, le=10_000)] = "auto"
     address: str | None = None
-    cache: Annotated[bool | LocalFolder, BeforeValidator(_says_yes_or_no)] = True
-    budget: Count | TokenBudget
+    cache: Annotated[bool | parts.LocalFolder, BeforeValidator(_says_yes_or_no)] = True
+    budget: Count | parts.TokenBudget
     floor: Bound | dict[str, Bound] = 0
     caps: dict[str, Bound] | None = None
     groups: dict[str, Group] | None = None
     max_repeats: Annotated[int, Field(ge=1, le=1000)] = 1
-    rounds: Rounds | None = None
+    rounds: parts.Rounds | None = None
     policy: Annotated[str, AfterValidator(_known_policy)] = "calibudget"
-    weights: Weights | None = None
+    weights: parts.Weights | None = None
     signal: Literal["error_rate", "z"] = "error_rate"
     exponents: Exponents = Exponents()
     need_transform: Literal["rank", "log1p"] | None = None
-    selector: Selector = SelectorPart()
+    selector: parts.Selector = parts.SelectorPart()
     seed: Count = 42
     split_seed: Count = 42
     bootstrap_seed: Count = 42
     selection_seed: Count = 42
     training_seed: Count = 42
     error: ErrorRule = "nll+wrong"
-    calibration: Calibration | Literal["none"] = Calibration()
-    evaluation: Evaluation | Literal["none"] = "none"
-    data_dir: LocalFolder = "."
+    calibration: parts.Calibration | Literal["none"] = parts.Calibration()
+    evaluation: parts.Evaluation | Literal["none"] = "none"
+    data_dir: parts.LocalFolder = "."
     duplicates: Duplicates = "drop"
     on_error: OnError = "refuse"
     sources: Annotated[dict[str, Source], Field(min_length=1)]
     companion: Source | None = None
-    output: Output = Output()
+    output: parts.Output = parts.Output()
     limits: Limits = LIMITS
     hygiene: HygieneRules = HygieneRules()
 
@@ -148,7 +136,7 @@ class Recipe(Part):
 
     def _check_server(self) -> None:
         if self.engine != "openai":
-            if self.base_url is not None or self.server != Server():
+            if self.base_url is not None or self.server != parts.Server():
                 raise ValueError(
                     "`base_url` and `server` are those of a model's server: say `engine: openai` with them"
                 )
@@ -216,7 +204,7 @@ class Recipe(Part):
                 )
 
     def _check_selector(self) -> None:
-        if self.max_repeats > 1 and self.selector != SelectorPart():
+        if self.max_repeats > 1 and self.selector != parts.SelectorPart():
             raise ValueError("`max_repeats` repeats the uniform draw; a `selector` can't go with it")
         if self.unit == "tokens" and self.selector.mix is not None:
             raise ValueError("a `mix` of selectors parts a number of examples; a budget of tokens takes one selector")
@@ -289,12 +277,12 @@ class Recipe(Part):
     @property
     def unit(self) -> Unit:
         """What the budget counts."""
-        return "tokens" if isinstance(self.budget, TokenBudget) else "examples"
+        return "tokens" if isinstance(self.budget, parts.TokenBudget) else "examples"
 
     @property
     def budget_total(self) -> int:
         """The budget as a number of its unit."""
-        return self.budget.tokens if isinstance(self.budget, TokenBudget) else self.budget
+        return self.budget.tokens if isinstance(self.budget, parts.TokenBudget) else self.budget
 
     @property
     def max_length(self) -> int | None:

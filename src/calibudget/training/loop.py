@@ -21,6 +21,7 @@ from calibudget.errors import ArtefactError, InterruptedRunError, TrainingError
 from calibudget.keys import torch_seed
 from calibudget.store.canonical import read_bytes
 from calibudget.store.files import clean_stale, directory_lock, make_directory, remove_directory
+from calibudget.training import report
 from calibudget.training.checkpoint import atomic_directory, load_checkpoint, save_checkpoint
 from calibudget.training.config import Execution
 from calibudget.training.devices import Devices, plain_execution, shard_model
@@ -28,18 +29,6 @@ from calibudget.training.example_order import Step, plan_steps, rate_factor, sha
 from calibudget.training.job import TrainingJob, check_usable
 from calibudget.training.layers import ADAPTER
 from calibudget.training.optimizer_step import Learner
-from calibudget.training.report import (
-    CARD_NAME,
-    LOG_NAME,
-    Listener,
-    Pace,
-    StepReport,
-    TrainingLog,
-    TrainingResult,
-    flops_per_token,
-    measure_device,
-    model_card,
-)
 from calibudget.training.target_layers import save_adapter
 from calibudget.training.trackers import Trackers
 
@@ -54,9 +43,9 @@ def train(
     *,
     devices: Devices | None = None,
     resume: bool = False,
-    listener: Listener | None = None,
+    listener: report.Listener | None = None,
     conclude: Callable[[], None] | None = None,
-) -> TrainingResult:
+) -> report.TrainingResult:
     """Train an adapter and write it to `adapter/` of the output directory, with `training.jsonl` beside it.
 
     Args:
@@ -143,7 +132,9 @@ class _Taken:
 class _Run:
     """One training from its first or its resumed step to its end."""
 
-    def __init__(self, job: TrainingJob, devices: Devices, stop: _StopRequest, listener: Listener | None) -> None:
+    def __init__(
+        self, job: TrainingJob, devices: Devices, stop: _StopRequest, listener: report.Listener | None
+    ) -> None:
         self._job, self._devices, self._stop, self._listener = job, devices, stop, listener
         self._lengths = [example.length for example in job.examples]
         self._steps = plan_steps(job.examples, job.config)
@@ -156,20 +147,22 @@ class _Run:
         self._learner = Learner(model, str(job.language_model.identity["name"]), job.config, execution)
         self._is_finished = job.adapter.exists() and not job.checkpoints.exists()  # see `check_usable`
         self._done = len(self._steps) if self._is_finished else self._restore()
-        self._log: TrainingLog | None = None
+        self._log: report.TrainingLog | None = None
         self._trackers = Trackers((), job.output_dir, {})
         if devices.is_main:
             beside = job.output_dir.absolute()
             beside = beside.with_name(f"{beside.name}.tensorboard")
             self._trackers = Trackers(job.execution.report_to, beside, asdict(job.config))
-            self._log = TrainingLog.open(job.output_dir / LOG_NAME, steps=self._done)
+            self._log = report.TrainingLog.open(job.output_dir / report.LOG_NAME, steps=self._done)
         self._last_loss = math.nan if self._log is None else self._log.last_loss
-        self._pace = Pace()
+        self._pace = report.Pace()
         self._saved = time.monotonic()
-        peak = measure_device(devices.device, model.dtype)
-        self._token_share = None if peak is None else flops_per_token(self._learner.model) / (peak * devices.count)
+        peak = report.measure_device(devices.device, model.dtype)
+        self._token_share = (
+            None if peak is None else report.flops_per_token(self._learner.model) / (peak * devices.count)
+        )
 
-    def finish(self, conclude: Callable[[], None] | None) -> TrainingResult:
+    def finish(self, conclude: Callable[[], None] | None) -> report.TrainingResult:
         """Take the steps that are left and write the adapter."""
         pending: _Taken | None = None
         every = self._job.execution.checkpoint_every
@@ -294,7 +287,7 @@ class _Run:
         speed = self._pace.tokens_per_second
         values = {"loss": loss, "gradient_norm": norm, "learning_rate": taken.rate, "epoch": float(taken.step.epoch)}
         self._trackers.log(values | ({} if speed is None else {"tokens_per_second": speed}), taken.number)
-        report = StepReport(
+        told = report.StepReport(
             step=taken.number,
             total=len(self._steps),
             epoch=taken.step.epoch,
@@ -305,7 +298,7 @@ class _Run:
             seconds_left=self._pace.seconds_left(len(self._steps) - taken.number),
         )
         if self._listener is not None:
-            self._listener(report)
+            self._listener(told)
 
     def _save(self) -> None:
         """Write the checkpoint of the steps taken, unless it is there.
@@ -325,23 +318,23 @@ class _Run:
         self._devices.wait()
         self._saved = time.monotonic()
 
-    def _conclude(self, conclude: Callable[[], None] | None) -> TrainingResult:
+    def _conclude(self, conclude: Callable[[], None] | None) -> report.TrainingResult:
         """Write the adapter from the last step's factors; checkpoints are removed when it is whole."""
         job = self._job
         if self._devices.is_main:
             if not job.adapter.exists():
                 with atomic_directory(job.adapter) as directory:
                     save_adapter(self._learner.model, directory)
-                    (directory / CARD_NAME).write_text(self._card(), encoding="utf-8")
+                    (directory / report.CARD_NAME).write_text(self._card(), encoding="utf-8")
             if conclude is not None and not self._is_finished:
                 conclude()
             if job.checkpoints.exists():
                 remove_directory(job.checkpoints)
             clean_stale(job.output_dir)
         self._devices.wait()
-        return TrainingResult(
+        return report.TrainingResult(
             adapter=job.adapter,
-            log=job.output_dir / LOG_NAME,
+            log=job.output_dir / report.LOG_NAME,
             config=job.config,
             steps=len(self._steps),
             final_loss=self._last_loss,
@@ -351,7 +344,7 @@ class _Run:
 
     def _check_card(self) -> None:
         """Refuse an adapter that its card says to be of another training than this one."""
-        path = self._job.adapter / CARD_NAME
+        path = self._job.adapter / report.CARD_NAME
         texts = self._card(), read_bytes(path).decode(errors="replace")
         if len({text.partition("## Versions")[0] for text in texts}) == 2:
             raise ArtefactError(
@@ -360,7 +353,7 @@ class _Run:
             )
 
     def _card(self) -> str:
-        return model_card(
+        return report.model_card(
             self._job,
             target_modules=self._learner.model.peft_config[ADAPTER].target_modules,
             frozen_experts=self._learner.frozen_experts,
