@@ -121,7 +121,7 @@ def _level(plan: AllocationPlan) -> Iterator[str]:
         capacities={label: row.residual_capacity for label, row in rows.items()},
         floors={label: row.floor_quota for label, row in rows.items()},
     )
-    members = _grouped(plan.groups) if plan.groups is not None else {label: label for label in rows}
+    members: Members = plan.groups if plan.groups is not None else {label: label for label in rows}
     if sorted(_labels_in(members)) != sorted(rows):
         yield "the groups don't hold each source exactly once"
         return
@@ -143,32 +143,20 @@ class _Case:
     floors: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Group:
-    """A group of the plan: its bounds on whole units, its members by name (a label is a source)."""
-
-    floor: int
-    cap: int | None
-    members: Mapping[str, str | _Group]
+#: Sources, by their labels, and groups of the plan, by name.
+Members = Mapping[str, str | Mapping[str, Any]]
 
 
-def _grouped(groups: Mapping[str, Any]) -> dict[str, str | _Group]:
-    return {
-        name: _Group(
-            floor=group["floor"],
-            cap=group["cap"],
-            members={**{label: label for label in group["sources"]}, **_grouped(group["groups"])},
-        )
-        for name, group in groups.items()
-    }
+def _members(group: Mapping[str, Any]) -> Members:
+    return {**{label: label for label in group["sources"]}, **group["groups"]}
 
 
-def _labels_in(members: Mapping[str, str | _Group]) -> list[str]:
-    lists = ([member] if isinstance(member, str) else _labels_in(member.members) for member in members.values())
+def _labels_in(members: Members) -> list[str]:
+    lists = ([member] if isinstance(member, str) else _labels_in(_members(member)) for member in members.values())
     return [label for labels in lists for label in labels]
 
 
-def _among(case: _Case, members: Mapping[str, str | _Group], budget: int) -> tuple[dict[str, Fraction], dict[str, int]]:
+def _among(case: _Case, members: Members, budget: int) -> tuple[dict[str, Fraction], dict[str, int]]:
     """Shares and quotas of all sources under these members, top-down."""
     bounds = {name: _limits(case, member) for name, member in members.items()}
     low, high = ({name: pair[side] for name, pair in bounds.items()} for side in (0, 1))
@@ -177,26 +165,27 @@ def _among(case: _Case, members: Mapping[str, str | _Group], budget: int) -> tup
     quotas = _largest_remainders(shares)
     for name, member in members.items():
         if not isinstance(member, str):
-            inner_shares, inner_quotas = _among(case, member.members, quotas[name])
+            inner_shares, inner_quotas = _among(case, _members(member), quotas[name])
             del shares[name], quotas[name]
             shares |= inner_shares
             quotas |= inner_quotas
     return shares, quotas
 
 
-def _limits(case: _Case, member: str | _Group) -> tuple[int, int]:
+def _limits(case: _Case, member: str | Mapping[str, Any]) -> tuple[int, int]:
     if isinstance(member, str):
         return 0, case.capacities[member]
-    inner = [_limits(case, each) for each in member.members.values()]
-    floors = sum(case.floors[label] for label in _labels_in(member.members))
+    inner = [_limits(case, each) for each in _members(member).values()]
+    floors = sum(case.floors[label] for label in _labels_in(_members(member)))
     least, most = sum(low for low, _ in inner), sum(high for _, high in inner)
-    return max(least, member.floor - floors), most if member.cap is None else min(most, member.cap - floors)
+    cap = most if member["cap"] is None else min(most, member["cap"] - floors)
+    return max(least, member["floor"] - floors), cap
 
 
-def _utility(case: _Case, member: str | _Group) -> Fraction:
+def _utility(case: _Case, member: str | Mapping[str, Any]) -> Fraction:
     if isinstance(member, str):
         return case.utilities[member]
-    roomy = [each for each in member.members.values() if _limits(case, each)[0] < _limits(case, each)[1]]
+    roomy = [each for each in _members(member).values() if _limits(case, each)[0] < _limits(case, each)[1]]
     return sum((_utility(case, each) for each in roomy), Fraction(0))
 
 

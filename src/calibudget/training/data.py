@@ -77,15 +77,19 @@ def encode_examples(
         ScoringError: a row that has no encoding.
     """
     examples: list[TrainingExample] = []
+    seen: set[tuple[str, str]] = set()
     cut = 0
     for chunk in chunks(rows, _CHUNK):
         records = [record_of(row) for row in chunk]
         for row, encoded in zip(chunk, encoder.encode_all(records), strict=True):
-            examples.append(_example(row, encoded, max_length, too_long))
-            cut += len(examples[-1].ids) < encoded.total_length
+            example = _example(row, encoded, max_length, too_long)
+            if (example.source, example.record_id) in seen:
+                raise TrainingError(f"{example.name}: stands twice in the train set")
+            seen.add((example.source, example.record_id))
+            examples.append(example)
+            cut += example.length < encoded.total_length
     if not examples:
         raise TrainingError("the train set is empty; there is nothing to train on")
-    _check_unique(examples)
     if cut:
         warnings.warn(f"{counted(cut, 'prompt')} lost the middle, since max_length is {max_length}", stacklevel=2)
     return tuple(examples)
@@ -156,15 +160,6 @@ def _cut_prompt(name: str, encoded: Encoded, max_length: int, too_long: TooLong)
         )
     end = room // 2
     return prompt[: room - end] + prompt[len(prompt) - end :]
-
-
-def _check_unique(examples: Sequence[TrainingExample]) -> None:
-    seen: set[tuple[str, str]] = set()
-    for example in examples:
-        identity = (example.source, example.record_id)
-        if identity in seen:
-            raise TrainingError(f"{example.name}: stands twice in the train set")
-        seen.add(identity)
 
 
 #: Label of a position that teaches nothing.
