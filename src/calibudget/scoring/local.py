@@ -26,6 +26,7 @@ from calibudget.lm.decode import Continuation, continue_greedily
 from calibudget.lm.encoding import Encoder
 from calibudget.lm.forward import TeacherForced, can_pack, plain_forward, teacher_forced
 from calibudget.lm.loading import LanguageModel
+from calibudget.lm.norms import join_norms
 from calibudget.scoring.scorer import ANSWER_LIMITS, CalibrationItem, Measurement, ScorerSettings, Work, encoded
 from calibudget.tasks.answers import PARSER_VERSION, answer_is_final
 
@@ -110,6 +111,8 @@ class LocalScorer:
         self._batch_tokens = settings.batch_tokens or _BATCH_TOKENS[self._model.device.type]
         self._max_new_tokens = settings.max_new_tokens
         self._early_end = early_end
+        if self._model.device.type == "cuda":
+            join_norms(self._model)
         with told_of_operations(self._model.device):
             self._packs = can_pack(self._model)
 
