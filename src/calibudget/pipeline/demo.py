@@ -9,7 +9,7 @@ from pathlib import Path
 
 from calibudget.errors import DependencyError
 from calibudget.lm.model_files import EMBEDDED
-from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.progress import Progress, each, silent
 from calibudget.pipeline.run import RunResult, run
 from calibudget.pipeline.run_directory import check_no_run
 from calibudget.recipe.load import load_recipe
@@ -84,9 +84,8 @@ def _write_inputs(folder: Path, progress: Progress) -> Path:
     if recipe.exists():
         return recipe
     (folder / "data").mkdir(parents=True, exist_ok=True)
-    for index, (name, family) in enumerate(_FAMILIES.items()):
-        write_atomic(folder / "data" / f"{name}.jsonl", _generated(name, family, _SEED_STEP * (index + 1)))
-        progress("generating", index + 1, len(_FAMILIES))
+    for number, (name, family) in each(progress, "generating", list(enumerate(_FAMILIES.items(), start=1))):
+        write_atomic(folder / "data" / f"{name}.jsonl", _generated(name, family, _SEED_STEP * number))
     sources = "\n".join(
         f"  {name}: {{path: {name}.jsonl, answer: {family.answer}}}" for name, family in _FAMILIES.items()
     )

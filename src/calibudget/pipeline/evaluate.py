@@ -57,7 +57,7 @@ from calibudget.pipeline.evaluated_models import (
     find_subject,
     scorers_of,
 )
-from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.progress import Progress, each, silent
 from calibudget.pipeline.run_directory import EVALUATION_WORK, calibration_set, check_no_run, records_again
 from calibudget.pipeline.shared_resources import Shared
 from calibudget.pipeline.train import finished_run, is_rendered
@@ -275,14 +275,12 @@ def benchmarks_of(
         check_likelihood(wanted)
     on = frozenset(expand_tasks([PANEL])) if PANEL in asking.tasks else frozenset()
     benchmarks = []
-    for done, (name, path) in enumerate(wanted.items()):
-        progress("reading tasks", done, len(wanted))
+    for name, path in each(progress, "reading tasks", wanted.items()):
         if name == HELD_OUT:
             benchmarks += [] if run_dir is None else held_out_benchmarks(run_dir)
         else:
             benchmark = _load(name, path, asking.data_dir, shared)
             benchmarks.append(on_panel(benchmark) if name in on else benchmark)
-    progress("reading tasks", len(wanted), len(wanted))
     if asking.limit is not None:
         benchmarks = [one.limited(asking.limit) for one in benchmarks]
     if asking.max_new_tokens is None:
@@ -365,8 +363,7 @@ def rejudge(directory: Path, asking: EvaluationRequest, *, progress: Progress = 
         benchmarks = _benchmarks(asking, by_task, directory)
         judge = open_judge(benchmarks, defer_code=asking.defer_code)
         results = dict(old.tasks)
-        for done, benchmark in enumerate(benchmarks):
-            progress("judging", done, len(benchmarks))
+        for benchmark in each(progress, "judging", benchmarks):
             judged = judge_again(benchmark, judge, by_task[benchmark.name])
             by_task[benchmark.name] = {one.item_id: one for one in judged}
             evidence = task_evidence(benchmark, checked_by=judge.describe(benchmark), scored_by=None)

@@ -9,7 +9,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from calibudget.pipeline.progress import Progress
+from calibudget.pipeline.progress import Progress, each
 from calibudget.recipe.schema import COMPANION, Recipe
 from calibudget.records import Record
 from calibudget.sources.duplicates import Resolved
@@ -124,13 +124,10 @@ def _contamination(
     def look_up(own: Texts) -> Mapping[str, Matches]:
         return asked().look_up(own.records())
 
-    stage = "looking for runs of words of evaluation sets"
-    progress(stage, 0, len(texts))
     matched: dict[str, Mapping[str, Matches]] = {}
-    for label, own in texts.items():
+    for label, own in each(progress, "looking for runs of words of evaluation sets", texts.items()):
         follows_from = {"source": own, **exams}
         matched[label] = kept_findings(folder, ["contamination", ngram], follows_from, partial(look_up, own))
-        progress(stage, len(matched), len(texts))
     return matched
 
 
@@ -197,10 +194,8 @@ def evaluation_twins(
         return {_HELD_OUT: alike} if alike.digests else {}
 
     twins = {}
-    for done, (label, source) in enumerate(sources.items()):
-        progress("looking for twins of evaluation records", done, len(sources))
+    for label, source in each(progress, "looking for twins of evaluation records", sources.items()):
         follows_from = {name: Texts.of(one) for name, one in sources.items()} | {"looked at": Texts.of(source)}
         kept = kept_findings(recipe.reading.cache, check, follows_from, partial(look_up, source))
         twins[label] = Barred(prompts=prompts, texts=kept[_HELD_OUT].digests if kept else frozenset())
-    progress("looking for twins of evaluation records", len(sources), len(sources))
     return twins

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TypeVar
+
+Item = TypeVar("Item")
 
 
 class Progress(Protocol):
@@ -25,3 +27,12 @@ def whole(progress: Progress, stage: str) -> Iterator[None]:
     progress(stage, 0, 1)
     yield
     progress(stage, 1, 1)
+
+
+def each(progress: Progress, stage: str, items: Collection[Item]) -> Iterator[Item]:
+    """Go through the items of a stage, telling before each how many are done, and at the end that all are."""
+    for done, item in enumerate(items):
+        progress(stage, done, len(items))
+        yield item
+    if items:
+        progress(stage, len(items), len(items))

@@ -11,7 +11,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from calibudget.errors import DependencyError, InputError, RecipeError, ScoringError
-from calibudget.pipeline.progress import Progress
+from calibudget.pipeline.progress import Progress, each
 from calibudget.recipe.schema import Recipe
 from calibudget.records import Record
 from calibudget.selection.train_rows import Texts
@@ -80,13 +80,10 @@ def unfit_records(recipe: Recipe, sources: Mapping[str, Resolved], *, progress: 
     found = dict.fromkeys(sources, Unfit())
     skips = {label: source.scan.spec.on_error == "skip" for label, source in sources.items()}
     looked_at = [label for label in sources if skips[label] or recipe.skips_beyond is not None]
-    for done, label in enumerate(looked_at):
-        progress("encoding", done, len(looked_at))
+    for label in each(progress, "encoding", looked_at):
         unfit = list(_unfit(recipe, sources[label].again(), skips=skips[label]))
         texts = frozenset(digests(one.prompt, one.completion, one.tools)[0] for one, _ in unfit)
         found[label] = Unfit(texts=texts, skips=_skips(unfit))
-    if looked_at:
-        progress("encoding", len(looked_at), len(looked_at))
     return found
 
 

@@ -19,7 +19,7 @@ from calibudget.errors import ArtefactError, CheckFailedError, StudyError
 from calibudget.hardware import own_version
 from calibudget.lm.model_files import portable_model, resolve_model
 from calibudget.pipeline.evaluate import benchmarks_of
-from calibudget.pipeline.progress import Progress, silent
+from calibudget.pipeline.progress import Progress, each, silent
 from calibudget.pipeline.run_directory import check_no_run
 from calibudget.pipeline.shared_resources import Shared
 from calibudget.recipe.load import recipe_from_fields, resolved_fields
@@ -68,14 +68,12 @@ def data_of(protocol: Protocol, settings: Mapping[str, CellSettings], shared: Sh
         fields = resolved_fields(one.recipe)
         recipes[canonical_json([str(one.recipe.data_root), fields["sources"], fields["companion"]])] = one.recipe
     specs = [(spec, recipe.data_root) for recipe in recipes.values() for spec in recipe.all_specs.values()]
-    for done, (spec, root) in enumerate(specs):
-        progress("reading what the study depends on", done, len(specs))
+    for spec, root in each(progress, "reading what the study depends on", specs):
         found.setdefault(f"source {spec.label}", {}).update(_by_name(_files(spec, root)))
     if any(one.train for one in settings.values()):
         for asked in protocol.evaluation:
             for benchmark in benchmarks_of(asking_of(protocol, asked), shared, progress):
                 found.setdefault(f"task {benchmark.name}", {}).update(_by_name(benchmark.files))
-    progress("reading what the study depends on", len(specs), len(specs))
     return {name: dict(sorted(files.items())) for name, files in sorted(found.items()) if files}
 
 
