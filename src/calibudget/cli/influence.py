@@ -49,7 +49,7 @@ def influence(
     """
     from calibudget.cli.progress import progress_bar
     from calibudget.cli.tables import print_json
-    from calibudget.cli.train import training_bar
+    from calibudget.cli.train import told_of
     from calibudget.pipeline.influence import influence, influence_config, influence_recipe, preview_influence
     from calibudget.training.config import Execution
 
@@ -63,7 +63,7 @@ def influence(
         shards=shards,
     )
     run_dir = target if target.is_dir() else None
-    with progress_bar() as progress, training_bar(progress) as listener:
+    with progress_bar() as progress:
         if preview:
             would = preview_influence(recipe, config, run_dir=run_dir, progress=progress)
             print_json(would.to_json()) if as_json else _print_preview(would)
@@ -76,7 +76,7 @@ def influence(
             only=shard or (),
             run_dir=run_dir,
             progress=progress,
-            listener=listener,
+            listener=told_of(progress),
         )
     if os.environ.get("RANK", "0") == "0":
         print_json(result.to_json()) if as_json else _print(result)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Event, Lock, Thread
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from calibudget.cli.interrupts import say
 from calibudget.cli.options import Command
@@ -27,8 +27,16 @@ class Begun(Command):
         return super().invoke(ctx)
 
 
+class Told(Progress, Protocol):
+    """A progress callback that is told how a stage goes, too, in words that take the place of its rate."""
+
+    def __call__(self, stage: str, done: int, total: int | None, words: str = "") -> None:
+        """Take note of a stage's state."""
+        ...
+
+
 @contextmanager
-def progress_bar() -> Iterator[Progress]:
+def progress_bar() -> Iterator[Told]:
     """A progress callback for the length of a `with` block."""
     if not sys.stderr.isatty():
         lines, over = Lines(), Event()
@@ -50,13 +58,13 @@ def progress_bar() -> Iterator[Progress]:
         tasks: dict[str, TaskID] = {}
         started: dict[str, float] = {}
 
-        def update(stage: str, done: int, total: int | None) -> None:
+        def update(stage: str, done: int, total: int | None, words: str = "") -> None:
             if stage not in tasks:
-                tasks[stage] = bar.add_task(stage, total=total, rate="")
+                tasks[stage] = bar.add_task(stage, total=total, completed=done, rate="")
                 started[stage] = time.monotonic()
             elapsed = time.monotonic() - started[stage]
             speed = f"{done / elapsed:,.{0 if done > 10 * elapsed else 1}f}/s" if elapsed > 1 else ""
-            bar.update(tasks[stage], completed=done, total=total, rate=speed)
+            bar.update(tasks[stage], completed=done, total=total, rate=words or speed)
 
         yield update
 
@@ -79,8 +87,8 @@ class Lines:
         self._spoke = self._moved = time.monotonic()
         self._lock = Lock()
 
-    def __call__(self, stage: str, done: int, total: int | None) -> None:
-        """Take note of a stage's state, as `Progress` says."""
+    def __call__(self, stage: str, done: int, total: int | None, words: str = "") -> None:
+        """Take note of a stage's state, as `Told` says."""
         now = time.monotonic()
         with self._lock:
             if total == 1 and not done:
@@ -96,7 +104,7 @@ class Lines:
             rate = f", {done / elapsed:,.1f}/s" if elapsed > 0.5 and total != 1 else ""
             left = f", {elapsed / done * (total - done):,.0f} s left" if total and done and not finished else ""
             took = f": {elapsed:,.1f} s" if total == 1 else ""
-            self.say(f"{self._state}{rate}{left}{took}", now)
+            self.say(f"{self._state}, {words}" if words else f"{self._state}{rate}{left}{took}", now)
 
     def again(self, now: float) -> None:
         """Say where the work stands if nothing was said for half a minute; `now` is the clock's, in seconds."""

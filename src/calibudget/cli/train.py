@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,11 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from calibudget.cli.options import Json
-from calibudget.cli.progress import SECONDS_BETWEEN_LINES, Lines, progress_bar
+from calibudget.cli.progress import Told, progress_bar
 from calibudget.messages import counted
 
 if TYPE_CHECKING:
-    from calibudget.pipeline.progress import Progress
     from calibudget.training.report import Listener, StepReport, TrainingResult
 
 
@@ -46,7 +42,7 @@ def train(
     from calibudget.cli.tables import print_json
     from calibudget.pipeline.train import train
 
-    with progress_bar() as progress, training_bar(progress) as listener:
+    with progress_bar() as progress:
         result = train(
             run_dir,
             options or (),
@@ -56,7 +52,7 @@ def train(
             allow_other_model=allow_other_model,
             resume=resume,
             progress=progress,
-            listener=listener,
+            listener=told_of(progress),
         )
     if os.environ.get("RANK", "0") == "0":
         body = {
@@ -68,50 +64,20 @@ def train(
         print_json(body) if as_json else _print(result)
 
 
-@contextmanager
-def training_bar(progress: Progress) -> Iterator[Listener]:
-    """A listener that draws a bar on a terminal, and elsewhere says a line now and then among those of `progress`."""
-    if isinstance(progress, Lines):
-        yield _Steps(progress)
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TaskID, TextColumn
-    from rich.progress import Progress as Bar
+def told_of(progress: Told) -> Listener:
+    """A listener that tells of each step as `progress` tells of a stage."""
 
-    columns = (BarColumn(), MofNCompleteColumn(), TextColumn("{task.description}"))
-    with Bar(*columns, console=Console(stderr=True)) as bar:
-        task: list[TaskID] = []
+    def listen(report: StepReport) -> None:
+        parts = [f"epoch {report.epoch}", f"loss {report.loss:.3f}"]
+        if report.tokens_per_second is not None:
+            parts.append(f"{report.tokens_per_second:,.0f} tokens/s")
+        if report.device_share is not None:
+            parts.append(f"{report.device_share:.0%} of the device's rate")
+        if report.seconds_left is not None and report.step < report.total:
+            parts.append(f"{timedelta(seconds=round(report.seconds_left))} left")
+        progress("training", report.step, report.total, ", ".join(parts))
 
-        def draw(report: StepReport) -> None:
-            if not task:
-                task.append(bar.add_task("", total=report.total))
-            bar.update(task[0], completed=report.step, description=_words(report))
-
-        yield draw
-
-
-class _Steps:
-    """The last step's line, and one every ten seconds before it."""
-
-    def __init__(self, lines: Lines) -> None:
-        self._lines, self._said = lines, time.monotonic()
-
-    def __call__(self, report: StepReport) -> None:
-        now = time.monotonic()
-        if report.step == report.total or now - self._said >= SECONDS_BETWEEN_LINES:
-            self._said = now
-            self._lines.say(f"training: step {report.step:,} of {report.total:,}, {_words(report)}", now)
-
-
-def _words(report: StepReport) -> str:
-    parts = [f"epoch {report.epoch}", f"loss {report.loss:.3f}"]
-    if report.tokens_per_second is not None:
-        parts.append(f"{report.tokens_per_second:,.0f} tokens/s")
-    if report.device_share is not None:
-        parts.append(f"{report.device_share:.0%} of the device's rate")
-    if report.seconds_left is not None and report.step < report.total:
-        parts.append(f"{timedelta(seconds=round(report.seconds_left))} left")
-    return ", ".join(parts)
+    return listen
 
 
 def _print(result: TrainingResult) -> None:
