@@ -9,7 +9,7 @@ import shutil
 import signal
 import sys
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from http.client import HTTPConnection
@@ -19,7 +19,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-from calibudget.records import Message, Record
+from calibudget.keys import order_key
+from calibudget.records import Bootstrap, Message, Record, SourceStatistics, Split, Statistics
 
 # A test that takes long on a busy machine isn't a wrong one; benchmarks measure time.
 settings.register_profile("calibudget", deadline=None)
@@ -154,19 +155,59 @@ def adapter_of(model: Any, directory: Path, *, seed: int = 0, layers: tuple[str,
 
 
 def record_of(
-    source: str = "apples", number: int = 0, *, prompt: Any = None, completion: Any = None, answer: Any = None
+    source: str = "apples",
+    number: int = 0,
+    *,
+    prompt: Any = None,
+    completion: Any = None,
+    answer: Any = None,
+    **fields: Any,
 ) -> Any:
     """A record whose prompt and response vary in length with its number."""
     words = [WORDS[(number * 5 + i * 7) % len(WORDS)] for i in range(3 + number * 5 % 11)]
-    return Record(
-        source=source,
-        record_id=f"{source}-{number:04d}",
-        prompt_hash=f"{number:064x}",
-        prompt=(Message(role="user", content=prompt or f"{' '.join(words)} {number}?"),),
-        completion=completion or f"the correct answer is answer{number % 2 + 1}",
-        answer=answer or f"answer{number % 2 + 1}",
-        original={},
+    asked = prompt or f"{' '.join(words)} {number}?"
+    usual: dict[str, Any] = {
+        "source": source,
+        "record_id": f"{source}-{number:04d}",
+        "prompt_hash": f"{number:064x}",
+        "prompt": asked if isinstance(asked, tuple) else (Message(role="user", content=asked),),
+        "completion": completion or f"the correct answer is answer{number % 2 + 1}",
+        "answer": answer or f"answer{number % 2 + 1}",
+        "original": {},
+    }
+    return Record(**(usual | fields))
+
+
+def statistics_of(sources: Mapping[str, Any], *, error: Any = "nll+wrong", resamples: int = 2) -> Statistics:
+    """Statistics of made-up sources; a source's fields are the usual ones but for those that are given."""
+    usual = {"pool_size": 500, "calibration_size": 100, "mean_nll": 1.0, "error_rate": 0.5 if error != "nll" else None}
+    usual |= {"mean_error": 1.0, "bootstrap_sd": 0.1}
+    rows = {label: SourceStatistics(**{**usual, **fields}) for label, fields in sources.items()}
+    return Statistics(model={}, error=error, bootstrap=Bootstrap(resamples=resamples, seed=42), sources=rows)
+
+
+def split_of(records: list[Record], *, calibration: int = 0) -> Split:
+    """The split of a source by seeds of 42, whose first records are those that calibrate."""
+
+    def ordered(role: str, of_role: list[Record]) -> tuple[Record, ...]:
+        return tuple(sorted(of_role, key=lambda one: order_key(role, 42, one.source, one.record_id)))
+
+    return Split(
+        source=records[0].source,
+        calibration=ordered("calibration", records[:calibration]),
+        candidates=ordered("selection", records[calibration:]),
+        read=len(records),
+        duplicates=0,
+        skipped=0,
+        shared_prompts=0,
     )
+
+
+def write_rows(path: Path, rows: Iterable[object]) -> Path:
+    """Write JSON lines, and the folders above them."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    return path
 
 
 def bytes_in(directory: Path) -> dict[str, bytes]:
@@ -293,27 +334,13 @@ def fruit_recipe(folder: Path, *, count: int = 24, checked: bool = False, **fiel
             {"prompt": f"How many {label} are {i} and {i + 1}?", "completion": f"the correct answer is answer{i % 2}"}
             for i in range(count)
         ]
-        (folder / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(folder / f"{label}.jsonl", rows)
         answer = {"kind": "choice", "labels": ["answer0", "answer1"]} if checked else "none"
         sources[label] = {"path": f"{label}.jsonl", "answer": answer}
     usual: dict[str, Any] = {"budget": 12, "floor": 4, "error": "nll+wrong" if checked else "nll"}
     usual["calibration"] = {"per_source": 4, "resamples": 2, "max_new_tokens": 4}
     (folder / "recipe.yaml").write_text(json.dumps({**usual, "sources": sources, **fields}))
     return folder / "recipe.yaml"
-
-
-_FRUITS = """
-model: {model}
-budget: 12
-floor: 4
-data_dir: {data}
-calibration: {{per_source: 4, resamples: 2, max_new_tokens: 4}}
-error: nll
-sources:
-  apples: {{path: apples.jsonl, answer: none}}
-  pears: {{path: pears.jsonl, answer: none}}
-companion: {{path: companion.jsonl, answer: none}}
-"""
 
 
 @pytest.fixture(scope="session")
@@ -323,16 +350,12 @@ def fruits_with_cache(tmp_path_factory: pytest.TempPathFactory, tiny_directory: 
     from calibudget.recipe.load import load_recipe
 
     root = tmp_path_factory.mktemp("finished")
-    for label in ("apples", "pears", "companion"):
-        rows = [
-            {"prompt": f"How many {label} are {i} and {i + 1}?", "completion": f"the correct answer is answer{i % 2}"}
-            for i in range(24 if label != "companion" else 3)
-        ]
-        (root / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    (root / "recipe.yaml").write_text(_FRUITS.format(model=tiny_directory, data=root))
+    fields: dict[str, Any] = {"model": str(tiny_directory), "data_dir": str(root)}
+    recipe = fruit_recipe(root, **fields, companion={"path": "companion.jsonl", "answer": "none"})
+    write_rows(root / "companion.jsonl", [{"prompt": f"{n}?", "completion": f"it is answer{n % 2}"} for n in range(3)])
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(root / "cache"))
-        run(load_recipe(root / "recipe.yaml"), root / "run")
+        run(load_recipe(recipe), root / "run")
     return root / "run", root / "cache"
 
 

@@ -9,20 +9,19 @@ import pytest
 
 from calibudget.allocation.check import check_plan
 from calibudget.allocation.plan import AllocationRequest, plan
-from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics
+from calibudget.records import Exponents
+from tests.conftest import statistics_of
 
 POOLS = {"a": 500, "b": 2_000, "c": 50, "d": 0}
 
 
 def statistics() -> Any:
     def row(mean: Any, sd: Any) -> Any:
-        return SourceStatistics(
-            pool_size=9, calibration_size=9, mean_nll=1.0, error_rate=0.5, mean_error=mean, bootstrap_sd=sd,
-            bootstrap_means=(mean, mean / 2, mean * 2),
-        )  # fmt: skip
+        means = (mean, mean / 2, mean * 2)
+        return {"pool_size": 9, "mean_error": mean, "bootstrap_sd": sd, "bootstrap_means": means}
 
     rows = {"a": row(2.0, 0.1), "b": row(1.0, 0.3), "c": row(3.0, 0.0), "d": row(2.5, 0.1)}
-    return Statistics(model={}, error="nll+wrong", bootstrap=Bootstrap(resamples=3, seed=1), sources=rows)
+    return statistics_of(rows, resamples=3)
 
 
 def made(policy: str = "calibudget", **changes: Any) -> Any:

@@ -15,32 +15,24 @@ from calibudget.allocation.policies import POLICIES, policy_named, pooled_quotas
 from calibudget.allocation.quotas import allocate, apportion
 from calibudget.allocation.utility_factors import utilities
 from calibudget.errors import AllocationError, InputTypeError, UnfedPolicyError
-from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics
+from calibudget.records import Exponents
+from tests.conftest import statistics_of
 
 POOLS = {"b": 2_000, "a": 500, "c": 50}
 
 
-def row(pool_size: Any, mean_error: Any, sd: Any, *, rate: float = 0.5, means: Any = None) -> Any:
-    return SourceStatistics(
-        pool_size=pool_size,
-        calibration_size=100,
-        mean_nll=mean_error - 0.5,
-        error_rate=rate,
-        mean_error=mean_error,
-        bootstrap_sd=sd,
-        bootstrap_means=means,
-    )
+def row(pool_size: Any, mean_error: Any, sd: Any, rate: float, means: Any) -> Any:
+    measured = {"mean_nll": mean_error - 0.5, "mean_error": mean_error, "bootstrap_sd": sd}
+    return {"pool_size": pool_size, "error_rate": rate, "bootstrap_means": means, **measured}
 
 
-STATISTICS = Statistics(
-    model={},
-    error="nll+wrong",
-    bootstrap=Bootstrap(resamples=3, seed=1),
-    sources={
-        "a": row(500, 2.0, 0.1, rate=0.6, means=(1.5, 2.0, 2.5)),
-        "b": row(2_000, 1.0, 0.3, rate=0.2, means=(1.0, 1.1, 0.9)),
-        "c": row(50, 3.0, 0.0, rate=0.9, means=(3.0, 3.0, 2.0)),
+STATISTICS = statistics_of(
+    {
+        "a": row(500, 2.0, 0.1, 0.6, (1.5, 2.0, 2.5)),
+        "b": row(2_000, 1.0, 0.3, 0.2, (1.0, 1.1, 0.9)),
+        "c": row(50, 3.0, 0.0, 0.9, (3.0, 3.0, 2.0)),
     },
+    resamples=3,
 )
 WEIGHTS = {"a": 1, "b": 3, "c": 0}
 

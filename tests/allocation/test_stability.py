@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,7 +11,8 @@ from scipy.stats import pearsonr, spearmanr
 from calibudget.allocation.plan import AllocationRequest, plan, quota_intervals
 from calibudget.allocation.stability import pearson, stability, what_if
 from calibudget.allocation.utility_factors import doubled_ranks
-from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics
+from calibudget.records import Exponents
+from tests.conftest import statistics_of
 
 SPLITS = [
     {"a": 100, "b": 205, "c": 50, "d": 50},
@@ -98,15 +98,7 @@ def test_a_grid_shows_every_combination_and_why_some_fail() -> None:
 
 
 def test_a_grid_of_exponents() -> None:
-    row = SourceStatistics(
-        pool_size=9, calibration_size=9, mean_nll=1.0, error_rate=None, mean_error=1.0, bootstrap_sd=0.5
-    )
-    measured = Statistics(
-        model={},
-        error="nll",
-        bootstrap=Bootstrap(resamples=1, seed=1),
-        sources={"a": row, "b": replace(row, bootstrap_sd=0.0)},
-    )
+    measured = statistics_of({"a": {"bootstrap_sd": 0.5}, "b": {"bootstrap_sd": 0.0}}, error="nll", resamples=1)
     inputs: dict[str, Any] = {"pool_sizes": {"a": 90, "b": 90}, "statistics": measured}
     powers = [Exponents(), Exponents(reliability=0.0)]
     first, second = what_if(

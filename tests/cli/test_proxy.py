@@ -14,6 +14,8 @@ from calibudget.errors import ArtefactError, CalibudgetError
 from calibudget.pipeline.proxy_files import read_proxy_file, write_proxy_file
 from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyHeader, ProxyRecord, ProxyScores, proxy_pool
 from calibudget.store.checksums import file_digest
+from calibudget.store.splits import write_splits
+from tests.conftest import record_of, split_of
 
 POOLS = {"boolq": ["b0", "b1", "b2", "b3"], "piqa": ["p0", "p1"]}
 
@@ -106,32 +108,5 @@ def test_the_pool_of_a_run_holds_or_refuses_the_scores(shards: Any, tmp_path: Pa
 
 
 def _write_splits(path: Path, pools: dict[str, list[str]]) -> None:
-    from calibudget.keys import order_key
-    from calibudget.records import Message, Record, Split
-    from calibudget.store.splits import write_splits
-
-    splits = []
-    for source, ids in pools.items():
-        records = [
-            Record(
-                source=source,
-                record_id=record_id,
-                prompt_hash="0" * 64,
-                prompt=(Message(role="user", content="q"),),
-                completion="a",
-                answer=None,
-                original={},
-            )
-            for record_id in sorted(ids, key=lambda one: order_key("selection", 42, source, one))
-        ]
-        split = Split(
-            source=source,
-            calibration=(),
-            candidates=tuple(records),
-            read=len(ids),
-            duplicates=0,
-            skipped=0,
-            shared_prompts=0,
-        )
-        splits.append(split)
+    splits = [split_of([record_of(source, record_id=one) for one in ids]) for source, ids in pools.items()]
     write_splits(path, splits, split_seed=42, selection_seed=42)

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from tests.conftest import fruit_recipe
+
 pytestmark = [
     pytest.mark.skipif(
         find_spec("bitsandbytes") is None, reason="bitsandbytes isn't installed: pip install 'calibudget[quantized]'"
@@ -26,20 +28,10 @@ def kind(request: pytest.FixtureRequest) -> Any:
 @pytest.fixture
 def run_dir(calibudget: Any, tiny_directory: Path, tmp_path: Path, kind: str) -> Path:
     """A run that was scored with the tiny model in few bits."""
-    for source, count in (("apples", 30), ("pears", 40)):
-        rows = ({"prompt": f"Which {source}, {n}?", "completion": f"answer{n % 2 + 1}"} for n in range(count))
-        (tmp_path / f"{source}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    answer = {"kind": "choice", "labels": ["answer1", "answer2"]}
-    fields = {
-        "model": str(tiny_directory),
-        "budget": 16,
-        "floor": 4,
-        "cache": False,
-        "calibration": {"per_source": 6, "device": "cpu", "max_new_tokens": 4},
-        "sources": {source: {"path": f"{source}.jsonl", "answer": answer} for source in ("apples", "pears")},
-    }
-    (tmp_path / "recipe.yaml").write_text(json.dumps(fields))
-    done = calibudget("run", tmp_path / "recipe.yaml", f"calibration.dtype={kind}", "--output-dir", tmp_path / "run")
+    calibration = {"per_source": 6, "device": "cpu", "max_new_tokens": 4}
+    fields: dict[str, Any] = {"model": str(tiny_directory), "budget": 16, "cache": False, "calibration": calibration}
+    recipe = fruit_recipe(tmp_path, count=30, checked=True, **fields)
+    done = calibudget("run", recipe, f"calibration.dtype={kind}", "--output-dir", tmp_path / "run")
     assert done.code == 0, done.err
     return tmp_path / "run"
 

@@ -12,7 +12,8 @@ import pytest
 from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.allocation.stability import WhatIf
 from calibudget.cli.tables import print_grid, print_line, print_plan
-from calibudget.records import Bootstrap, Exponents, SourceStatistics, Statistics
+from calibudget.records import Exponents
+from tests.conftest import statistics_of
 
 LABELS = ("arc_challenge[red]", "b:smile:", "[bold]")
 SIZES = " ".join(f"{label}={1_000_000 + number}" for number, label in enumerate(LABELS))
@@ -54,14 +55,8 @@ def test_labels_and_numbers_are_never_cut_nor_read_as_markup(calibudget: Any, at
 def test_a_plan_of_the_paper_s_size_fits_80_columns(capsys: pytest.CaptureFixture[str], attach: Any) -> None:
     """Two columns leave a narrow terminal, and are named."""
     sizes = {f"arc_challenge{n}": 1_019 + 9_000 * n for n in range(8)}
-    rows = {
-        label: SourceStatistics(
-            pool_size=size, calibration_size=100, mean_nll=2.5, error_rate=0.9, mean_error=3.4 + size / 90_000,
-            bootstrap_sd=0.03, bootstrap_means=(3.3, 3.5),
-        )
-        for label, size in sizes.items()
-    }  # fmt: skip
-    statistics = Statistics(model={}, error="nll+wrong", bootstrap=Bootstrap(resamples=2, seed=42), sources=rows)
+    measured = {label: {"pool_size": size, "mean_error": 3.4 + size / 90_000} for label, size in sizes.items()}
+    statistics = statistics_of({label: {**row, "bootstrap_means": (3.3, 3.5)} for label, row in measured.items()})
     request = AllocationRequest(
         policy="calibudget", pool_sizes=sizes, budget=10_000, floor=1_150, statistics=statistics
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from calibudget.evaluation import panel_prompts as renderings
 from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, MODERN_TASKS
 from calibudget.evaluation.benchmarks import GROUPS, TASKS, Benchmark, expand_tasks, load_benchmark
 from calibudget.tasks.answers import answers_equal, parse_answer
+from tests.conftest import write_rows
 
 #: Records of each task's own test set, from the data's own descriptions.
 SIZES = {
@@ -41,10 +41,7 @@ ORIGINALS: dict[str, dict[str, Any]] = {
 
 
 def write(folder: Path, name: str, *rows: dict[str, Any]) -> Path:
-    path = folder / TASKS[name].path.removesuffix(".gz")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    return path
+    return write_rows(folder / TASKS[name].path.removesuffix(".gz"), rows)
 
 
 def load(folder: Path, name: str, *rows: dict[str, Any]) -> Benchmark:

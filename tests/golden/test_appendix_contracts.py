@@ -16,7 +16,7 @@ import pytest
 from calibudget import allocate, canonical_selected_indices_sha256
 from calibudget.errors import CalibudgetError
 from calibudget.lm.encoding import Encoder
-from calibudget.records import Message, Record
+from calibudget.records import Record
 from calibudget.selection.count_sketch import CountSketch
 from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyHeader, ProxyRecord, ProxyScores, proxy_pool, top
 from calibudget.selection.proxy_checks import check_shard, merge_shards
@@ -24,6 +24,7 @@ from calibudget.sources.identity import normalise_record
 from calibudget.sources.split import check_roles
 from calibudget.store.canonical import loads_object
 from calibudget.store.checksums import check_sums, file_digest, write_sums
+from tests.conftest import record_of
 
 CAPACITIES = {"a": 3, "b": 10, "c": 10}
 
@@ -230,15 +231,7 @@ class Words:
 
 
 def record(prompt: str, completion: str) -> Record:
-    return Record(
-        source="s",
-        record_id="r",
-        prompt_hash="0" * 64,
-        prompt=(Message(role="user", content=prompt),),
-        completion=completion,
-        answer=None,
-        original={},
-    )
+    return record_of(prompt=prompt, completion=completion)  # type: ignore[no-any-return]
 
 
 def test_only_the_response_is_taught_and_truncation_leaves_at_least_one_token_of_it() -> None:

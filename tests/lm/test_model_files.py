@@ -39,12 +39,6 @@ def test_a_name_of_nothing_is_refused(name: str) -> None:
         resolve_model(name)
 
 
-def test_pickled_weights_are_refused(directory: Path) -> None:
-    (directory / "model.safetensors").rename(directory / "pytorch_model.bin")
-    with pytest.raises(ScoringError, match=r"pickled weights \(pytorch_model\.bin\)"):
-        resolve_model(str(directory))
-
-
 @pytest.mark.parametrize("name", ["config.json", "tokenizer_config.json"])
 def test_code_of_the_directory_is_refused(directory: Path, name: str) -> None:
     (directory / name).write_text(json.dumps({"auto_map": {"AutoModelForCausalLM": "evil.Model"}}))

@@ -30,7 +30,7 @@ from calibudget.store.canonical import canonical_json
 from calibudget.store.checksums import check_sums, extend_sums, write_sums
 from calibudget.store.scores import read_scores, write_scores
 from calibudget.store.splits import read_splits
-from tests.conftest import adapter_of
+from tests.conftest import adapter_of, write_rows
 
 RECIPE = """\
 engine: fake
@@ -39,11 +39,6 @@ policy: equal
 sources:
   piqa: {path: commonsense/piqa.test.jsonl, preset: piqa}
 """
-
-
-def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def piqa(number: int) -> dict[str, Any]:

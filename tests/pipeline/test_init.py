@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +12,10 @@ from calibudget.errors import InputError
 from calibudget.pipeline.init import draft_recipe
 from calibudget.pipeline.run import run
 from calibudget.recipe.load import load_recipe
+from tests.conftest import write_rows
 
 PIQA = [{"goal": f"goal {n}", "sol1": "a", "sol2": "b", "label": n % 2} for n in range(40)]
 PAIRS = [{"prompt": f"{n}?", "completion": "x"} for n in range(40)]
-
-
-def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
 def drafted(folder: Path) -> tuple[str, dict[str, dict[str, Any]], dict[str, Any]]:
@@ -30,8 +25,8 @@ def drafted(folder: Path) -> tuple[str, dict[str, dict[str, Any]], dict[str, Any
 
 
 def test_presets_are_told_by_fields_under_any_name(tmp_path: Path) -> None:
-    write(tmp_path / "mine.train.jsonl", PIQA)
-    write(tmp_path / "piqa.train.jsonl", PAIRS)
+    write_rows(tmp_path / "mine.train.jsonl", PIQA)
+    write_rows(tmp_path / "piqa.train.jsonl", PAIRS)
     _, sources, _ = drafted(tmp_path)
     assert sources["mine"] == {"path": "mine.train.jsonl", "preset": "piqa"}
     assert sources["piqa"] == {"path": "piqa.train.jsonl", "answer": "none"}
@@ -41,16 +36,16 @@ def test_presets_are_told_by_fields_under_any_name(tmp_path: Path) -> None:
 def test_conversations_are_rendered_by_the_chat_template(tmp_path: Path, field: str) -> None:
     names = ("role", "content") if field == "messages" else ("from", "value")
     turns = [dict(zip(names, turn, strict=True)) for turn in (("user", "How?"), ("assistant", "So."))]
-    write(tmp_path / "talk.jsonl", [{field: [{**turns[0], names[1]: f"How {n}?"}, turns[1]]} for n in range(40)])
+    write_rows(tmp_path / "talk.jsonl", [{field: [{**turns[0], names[1]: f"How {n}?"}, turns[1]]} for n in range(40)])
     assert yaml.safe_load(draft_recipe(tmp_path).text)["template"] == "chat"
-    write(tmp_path / "pairs.jsonl", PAIRS)
+    write_rows(tmp_path / "pairs.jsonl", PAIRS)
     assert yaml.safe_load(draft_recipe(tmp_path).text)["template"] == "alpaca"
 
 
 def test_what_cannot_be_read_is_a_comment_with_its_reason(tmp_path: Path) -> None:
-    write(tmp_path / "good.jsonl", PAIRS)
-    write(tmp_path / "code.jsonl", [{"text": "t", "code": "c"}])
-    write(tmp_path / "hellaswag.train.jsonl", [{"question": "q", "choices": {"A": "a"}, "answer": "A"}])
+    write_rows(tmp_path / "good.jsonl", PAIRS)
+    write_rows(tmp_path / "code.jsonl", [{"text": "t", "code": "c"}])
+    write_rows(tmp_path / "hellaswag.train.jsonl", [{"question": "q", "choices": {"A": "a"}, "answer": "A"}])
     (tmp_path / "torn.jsonl.gz").write_bytes(b"no archive")
     (tmp_path / "empty.jsonl").write_bytes(b"")
     text, sources, _ = drafted(tmp_path)
@@ -65,9 +60,9 @@ def test_what_cannot_be_read_is_a_comment_with_its_reason(tmp_path: Path) -> Non
 
 
 def test_rows_are_skipped_only_where_a_comment_says_so(tmp_path: Path) -> None:
-    write(tmp_path / "piqa.jsonl", [*PIQA, {**PIQA[0], "label": 7}])
-    write(tmp_path / "bad.jsonl", [*PAIRS[:4], {"prompt": "x", "completion": ""}])
-    write(tmp_path / "own.jsonl", [*PAIRS, *({"prompt": "x", "completion": one} for one in ("", None, ""))])
+    write_rows(tmp_path / "piqa.jsonl", [*PIQA, {**PIQA[0], "label": 7}])
+    write_rows(tmp_path / "bad.jsonl", [*PAIRS[:4], {"prompt": "x", "completion": ""}])
+    write_rows(tmp_path / "own.jsonl", [*PAIRS, *({"prompt": "x", "completion": one} for one in ("", None, ""))])
     text, sources, _ = drafted(tmp_path)
     assert sources["piqa"]["on_error"] == "skip"
     assert "# skips 1 row of 41 looked at (the label 'label' must lie between 0 and 1, not 7)" in text
@@ -79,17 +74,17 @@ def test_rows_are_skipped_only_where_a_comment_says_so(tmp_path: Path) -> None:
 
 
 def test_evaluation_sets_are_the_tests_of_sources_and_hold_none_whole(tmp_path: Path) -> None:
-    write(tmp_path / "a.train.jsonl", PAIRS[10:])
-    write(tmp_path / "a.test.jsonl", PAIRS[:12])
-    write(tmp_path / "b.train.jsonl", PAIRS[:5])
-    write(tmp_path / "b.test.jsonl", PIQA[:5])
-    write(tmp_path / "c.test.jsonl", PAIRS)
+    write_rows(tmp_path / "a.train.jsonl", PAIRS[10:])
+    write_rows(tmp_path / "a.test.jsonl", PAIRS[:12])
+    write_rows(tmp_path / "b.train.jsonl", PAIRS[:5])
+    write_rows(tmp_path / "b.test.jsonl", PIQA[:5])
+    write_rows(tmp_path / "c.test.jsonl", PAIRS)
     text, _, evaluation = drafted(tmp_path)
     assert set(evaluation) == {"b_test"}
     assert "# a_test: {path: a.test.jsonl, answer: none}" in text
     assert "holds all prompts of the source b" in text
     assert "no source above is named c" in text
-    write(tmp_path / "b.train.jsonl", PAIRS[:5] + PAIRS[20:])
+    write_rows(tmp_path / "b.train.jsonl", PAIRS[:5] + PAIRS[20:])
     assert set(drafted(tmp_path)[2]) == {"a_test", "b_test"}
 
 
@@ -98,7 +93,7 @@ def test_budget_and_floor_leave_the_policy_something_to_choose(
     tmp_path: Path, rows: int, share: int, floor: int
 ) -> None:
     for name in "ab":
-        write(tmp_path / f"{name}.jsonl", [{"prompt": f"{name} {n}?", "completion": "x"} for n in range(rows)])
+        write_rows(tmp_path / f"{name}.jsonl", [{"prompt": f"{name} {n}?", "completion": "x"} for n in range(rows)])
     fields = yaml.safe_load(draft_recipe(tmp_path).text)
     assert (fields["budget"], fields["floor"]) == (2 * share, floor)
 
@@ -106,8 +101,8 @@ def test_budget_and_floor_leave_the_policy_something_to_choose(
 def test_names_stay_within_their_comments_and_tiny_files_are_left_out(tmp_path: Path) -> None:
     folder = tmp_path / "d\nengine: fake #\x1b]0;x\x07"
     folder.mkdir()
-    write(folder / "good.jsonl", PAIRS)
-    write(folder / "tiny.jsonl", PAIRS[:2])
+    write_rows(folder / "good.jsonl", PAIRS)
+    write_rows(folder / "tiny.jsonl", PAIRS[:2])
     text = draft_recipe(folder, written_to=tmp_path / "r\nbudget: 3.yaml").text
     fields = yaml.safe_load(text)
     assert ("engine" in fields, set(fields["sources"]), Path(fields["data_dir"])) == (False, {"good"}, folder)
@@ -115,7 +110,7 @@ def test_names_stay_within_their_comments_and_tiny_files_are_left_out(tmp_path: 
 
 
 def test_a_folder_of_unreadable_files_is_refused(tmp_path: Path) -> None:
-    write(tmp_path / "code.jsonl", [{"text": "t", "code": "c"}])
+    write_rows(tmp_path / "code.jsonl", [{"text": "t", "code": "c"}])
     with pytest.raises(InputError, match=r"code.jsonl: the fields show no known format"):
         draft_recipe(tmp_path)
 
@@ -124,7 +119,7 @@ def test_what_is_written_can_run_whatever_the_files_are_called(tmp_path: Path) -
     names = ("a.jsonl", "A.train.jsonl", "companion.jsonl", "default.jsonl", "b/x.jsonl", "x.jsonl", "b_x.jsonl")
     for number, name in enumerate((*names, "x.test.jsonl", "b/x.test.jsonl", ".git/old.jsonl")):
         (tmp_path / name).parent.mkdir(exist_ok=True)
-        write(tmp_path / name, [{"prompt": f"{number}, {row}?", "completion": "x"} for row in range(7 + number)])
+        write_rows(tmp_path / name, [{"prompt": f"{number}, {row}?", "completion": "x"} for row in range(7 + number)])
     (tmp_path / "recipe.yaml").write_text(draft_recipe(tmp_path).text)
     recipe = load_recipe(tmp_path / "recipe.yaml", ["engine=fake", f"data_dir={tmp_path}"])
     assert sorted(source.path[0] for source in recipe.sources.values()) == sorted(names)  # type: ignore[index]

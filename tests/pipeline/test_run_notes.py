@@ -15,8 +15,8 @@ from calibudget.pipeline.pools import Pools
 from calibudget.pipeline.run import run
 from calibudget.pipeline.run_notes import near_boundary
 from calibudget.recipe.load import load_recipe
-from calibudget.records import Bootstrap, SourceStatistics, Statistics
 from calibudget.store.scores import read_scores
+from tests.conftest import statistics_of
 
 SIZES = {"a": 400, "b": 300, "c": 500}
 
@@ -40,31 +40,20 @@ def pools() -> Any:
     return Pools(queues=queues, tokens=None, selection_seed=42, max_repeats=1)
 
 
-def statistics_of(means: Any) -> Any:
-    rows = {
-        label: SourceStatistics(
-            pool_size=SIZES[label],
-            calibration_size=100,
-            mean_nll=mean,
-            error_rate=None,
-            mean_error=mean,
-            bootstrap_sd=0.05,
-            bootstrap_means=None,
-        )
-        for label, mean in means.items()
-    }
-    return Statistics(model={"dtype": "float32"}, error="nll", bootstrap=Bootstrap(resamples=2, seed=42), sources=rows)
+def measured(**means: float) -> Any:
+    rows = {name: {"pool_size": SIZES[name], "mean_error": own, "bootstrap_sd": 0.05} for name, own in means.items()}
+    return replace(statistics_of(rows, error="nll"), model={"dtype": "float32"})
 
 
 def tied(recipe: Any, pools: Any) -> Any:
     """Means at which `a` and `c` stand in a row for the last unit: the mean of `a` at which it passes."""
     low, high = 1.0, 3.0
-    first = plan_recipe(recipe, pools, statistics_of({"a": low, "b": 2.0, "c": 2.0})).quotas
+    first = plan_recipe(recipe, pools, measured(a=low, b=2.0, c=2.0)).quotas
     while high - low > 1e-9:
         middle = (low + high) / 2
-        quotas = plan_recipe(recipe, pools, statistics_of({"a": middle, "b": 2.0, "c": 2.0})).quotas
+        quotas = plan_recipe(recipe, pools, measured(a=middle, b=2.0, c=2.0)).quotas
         low, high = (middle, high) if quotas["a"] == first["a"] else (low, middle)
-    return statistics_of({"a": low, "b": 2.0, "c": 2.0})
+    return measured(a=low, b=2.0, c=2.0)
 
 
 def test_sources_on_a_boundary_are_named_and_others_not(recipe_of: Any, pools: Any) -> None:
@@ -83,7 +72,7 @@ def test_quotas_of_sources_that_are_not_named_stand(recipe_of: Any, pools: Any, 
     """No random change within the tolerance moves them; some move others, else this would show nothing."""
     recipe, random, moved = recipe_of(400, policy), np.random.default_rng(7), 0
     for _ in range(12):
-        statistics = statistics_of({label: float(random.uniform(0.5, 4.0)) for label in SIZES})
+        statistics = measured(**{label: float(random.uniform(0.5, 4.0)) for label in SIZES})
         plan = plan_recipe(recipe, pools, statistics)
         named = near_boundary(recipe, pools, statistics, plan, 3e-3)
         for _ in range(12):

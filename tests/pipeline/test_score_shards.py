@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,23 +14,14 @@ from calibudget.pipeline.score import merge_scores, score
 from calibudget.recipe.load import load_recipe
 from calibudget.recipe.schema import Recipe
 from calibudget.scoring.batches import Shard
+from tests.conftest import fruit_recipe
 
 
 @pytest.fixture
 def recipe(tmp_path: Path, tiny_directory: Path) -> Recipe:
-    for source in ("apples", "pears"):
-        rows = [{"instruction": f"{source} {n} " * (n % 7 + 1), "output": f"answer{n % 2 + 1}"} for n in range(40)]
-        (tmp_path / f"{source}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    answer = {"kind": "choice", "labels": ["answer1", "answer2"]}
-    fields: dict[str, Any] = {
-        "model": str(tiny_directory),
-        "budget": 21,
-        "calibration": {"per_source": 12, "max_new_tokens": 4, "batch_tokens": 300},
-        "sources": {source: {"path": f"{source}.jsonl", "answer": answer} for source in ("apples", "pears")},
-        "cache": False,
-    }
-    (tmp_path / "recipe.yaml").write_text(json.dumps(fields))
-    return load_recipe(tmp_path / "recipe.yaml")
+    calibration = {"per_source": 12, "max_new_tokens": 4, "batch_tokens": 300}
+    fields: dict[str, Any] = {"model": str(tiny_directory), "budget": 21, "cache": False, "calibration": calibration}
+    return load_recipe(fruit_recipe(tmp_path, count=40, checked=True, **fields))
 
 
 def test_merged_shards_are_the_whole(recipe: Recipe, tmp_path: Path) -> None:

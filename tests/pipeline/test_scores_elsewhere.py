@@ -12,17 +12,12 @@ from calibudget.errors import ArtefactError
 from calibudget.pipeline.run import run
 from calibudget.pipeline.score import export_calibration
 from calibudget.recipe.load import load_recipe
-from tests.conftest import fruit_recipe
+from tests.conftest import fruit_recipe, write_rows
 
 
 @pytest.fixture
 def recipe(tmp_path: Path, tiny_directory: Path) -> Any:
     return load_recipe(fruit_recipe(tmp_path, count=12, checked=True, model=str(tiny_directory), budget=8, floor=2))
-
-
-def written(path: Path, lines: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
 
 
 def test_the_texts_that_leave_are_those_that_are_scored(tmp_path: Path, recipe: Any) -> None:
@@ -45,7 +40,7 @@ def test_the_texts_that_leave_are_those_that_are_scored(tmp_path: Path, recipe: 
         text = f"the correct answer is {line['answer'] if number % 2 else 'neither'}"
         answered.append(line | {"logprob": total, "text": text})
     run(recipe, tmp_path / "own")
-    run(recipe, tmp_path / "elsewhere", scores=written(tmp_path / "back.jsonl", answered))
+    run(recipe, tmp_path / "elsewhere", scores=write_rows(tmp_path / "back.jsonl", answered))
     from calibudget.store.scores import read_scores
 
     own, elsewhere = (read_scores(tmp_path / name / "scores.parquet").scores for name in ("own", "elsewhere"))
@@ -71,7 +66,7 @@ def test_what_is_not_of_these_records_is_refused_by_name(tmp_path: Path, recipe:
     export_calibration(recipe, tmp_path / "out.jsonl")
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     whole = [line | {"logprob": -3.5, "text": "answer0"} for line in lines]
-    back = written(tmp_path / "back.jsonl", change(whole))
+    back = write_rows(tmp_path / "back.jsonl", change(whole))
     with pytest.raises(ArtefactError) as caught:
         run(recipe, tmp_path / "run", scores=back)
     assert said in str(caught.value)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,17 +18,9 @@ from calibudget.store.artefacts import STATISTICS
 from calibudget.store.manifest import MANIFEST
 from calibudget.store.scores import read_scores
 from calibudget.store.splits import read_splits
+from tests.conftest import fruit_recipe
 from tests.pipeline.conftest import picks
 
-RECIPE = """
-model: {model}
-budget: 60
-floor: 16
-calibration: {{per_source: 8, resamples: 8, max_new_tokens: 12}}
-sources:
-  apples: {{path: apples.jsonl, answer: {{kind: choice, labels: [answer0, answer1]}}}}
-  pears: {{path: pears.jsonl, answer: {{kind: choice, labels: [answer0, answer1]}}}}
-"""
 TRAINING = ("rank=8", "scaling=16", "batch_size=4", "epochs=12", "learning_rate=3e-3", "max_length=256", "device=cpu")
 
 
@@ -39,18 +31,11 @@ def test_the_residual_follows_the_need_of_the_trained_model(tmp_path: Path, tiny
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     torch.set_num_threads(1)
-    for label in ("apples", "pears"):
-        # Apples are answered alike, so a little training teaches them; pears need the prompt.
-        rows = [
-            {
-                "prompt": f"How many {label} are {i} and {i + 1}?",
-                "completion": f"the correct answer is answer{i % 2 * (label == 'pears')}",
-            }
-            for i in range(70)
-        ]
-        (tmp_path / f"{label}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    recipe = tmp_path / "recipe.yaml"
-    recipe.write_text(RECIPE.format(model=json.dumps(str(tiny_directory))))
+    calibration = {"per_source": 8, "resamples": 8, "max_new_tokens": 12}
+    fields: dict[str, Any] = {"model": str(tiny_directory), "budget": 60, "floor": 16, "calibration": calibration}
+    recipe = fruit_recipe(tmp_path, count=70, checked=True, **fields)
+    apples = tmp_path / "apples.jsonl"  # answered alike, so a little training teaches them; pears need the prompt
+    apples.write_text(apples.read_text().replace("answer1", "answer0"))
     warm_up, rest = tmp_path / "warm-up", tmp_path / "rest"
 
     first = run(load_recipe(recipe, ["budget=32"]), warm_up)

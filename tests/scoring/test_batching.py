@@ -7,16 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from calibudget.lm.encoding import Encoded
-from calibudget.records import Record
 from calibudget.scoring.local import cut, plan_batches
 from calibudget.scoring.scorer import CalibrationItem, Work
 from calibudget.tasks.answers import AnswerSpec
+from tests.conftest import record_of
 
 
 def load(tokens: int, limit: int = 32, name: int = 0, response_tokens: int = 1) -> Work:
-    record = Record(
-        source="s", record_id=f"{name:05d}", prompt_hash="", prompt=(), completion="", answer=None, original={}
-    )
+    record = record_of(record_id=f"{name:05d}")
     example = Encoded(prompt_ids=(1,) * (tokens - response_tokens), response_ids=(1,) * response_tokens)
     item = CalibrationItem(record=record, answer=AnswerSpec(kind="exact"))
     return Work(item=item, example=example, limit=limit, opened="")

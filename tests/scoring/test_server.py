@@ -28,7 +28,7 @@ from calibudget.scoring.local import LocalScorer
 from calibudget.scoring.scorer import ScorerSettings, to_scores
 from calibudget.scoring.server import ServerScorer
 from calibudget.scoring.server_protocols import KEY
-from tests.conftest import tokenizer_with
+from tests.conftest import fruit_recipe, tokenizer_with
 from tests.scoring.conftest import items_of
 from tests.scoring.model_server import ModelServer, serving
 
@@ -288,35 +288,14 @@ def test_no_request_is_sent_elsewhere(server: ModelServer, scorer_of: Callable[.
     assert not [path for path, _, _ in server.asked if "stolen" in path]
 
 
-def write_recipe(folder: Path, model: Path) -> Path:
-    for source, offset in (("apples", 0), ("pears", 1)):
-        rows = [
-            {
-                "instruction": f"{source} {n} or {n * 7 % 13}?",
-                "output": f"the correct answer is answer{(n + offset) % 2 + 1}",
-            }
-            for n in range(40)
-        ]
-        (folder / f"{source}.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    answer = {"kind": "choice", "labels": ["answer1", "answer2"]}
-    fields = {
-        "model": str(model),
-        "budget": 21,
-        "floor": 2,
-        "calibration": {"per_source": 8, "max_new_tokens": 8},
-        "sources": {source: {"path": f"{source}.jsonl", "answer": answer} for source in ("apples", "pears")},
-        "cache": False,
-    }
-    (folder / "recipe.yaml").write_text(json.dumps(fields))
-    return folder / "recipe.yaml"
-
-
 @few
 def test_a_run_with_a_server_has_the_quotas_of_a_run_here_and_verifies(
     server: ModelServer, tmp_path: Path, tiny_directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(KEY, WORDS)
-    recipe = write_recipe(tmp_path, tiny_directory)
+    calibration = {"per_source": 8, "max_new_tokens": 8}
+    fields: dict[str, Any] = {"model": str(tiny_directory), "budget": 21, "floor": 2, "cache": False}
+    recipe = fruit_recipe(tmp_path, count=40, checked=True, calibration=calibration, **fields)
     here = run(load_recipe(recipe), tmp_path / "here")
     there = run(load_recipe(recipe, ["engine=openai", f"base_url={server.url}"]), tmp_path / "there")
     assert there.plan.quotas == here.plan.quotas

@@ -8,23 +8,16 @@ from typing import Any
 import pytest
 
 from calibudget.errors import ArtefactError, DataError, InputError
-from calibudget.records import Message, Record
+from calibudget.records import Record
 from calibudget.selection.draw import draw_queues
 from calibudget.selection.proxy import ProxyContract, proxy_pool
 from calibudget.selection.proxy_checks import merge_shards
 from calibudget.selection.selectors import Scored, column_selector, influence_selector, quality_selector
+from tests.conftest import record_of
 
 
 def record(record_id: str, source: str = "s", completion: str = "yes", **original: object) -> Record:
-    return Record(
-        source=source,
-        record_id=record_id,
-        prompt_hash="0" * 64,
-        prompt=(Message(role="user", content="q"),),
-        completion=completion,
-        answer=None,
-        original=original,
-    )
+    return record_of(source, record_id=record_id, completion=completion, original=original)  # type: ignore[no-any-return]
 
 
 def take(selector: Any, records: list[Record], quota: int) -> set[str]:

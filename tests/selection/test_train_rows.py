@@ -7,21 +7,15 @@ import pytest
 
 from calibudget.errors import InputError, InputTypeError
 from calibudget.keys import order_key
-from calibudget.records import Message, Record, Selection
+from calibudget.records import Message, Selection
 from calibudget.selection.train_rows import train_row, train_rows
+from tests.conftest import record_of
 
 
 def make_record(source: Any, record_id: Any, *turns: Any, completion: str = "answer") -> Any:
-    prompt = tuple(Message(role=role, content=text) for role, text in turns) or (Message(role="user", content="ask"),)
-    return Record(
-        source=source,
-        record_id=record_id,
-        prompt_hash="",
-        prompt=prompt,
-        completion=completion,
-        answer=None,
-        original={"source": "clash", "prompt": None},
-    )
+    prompt = tuple(Message(role=role, content=text) for role, text in turns) or "ask"
+    original = {"source": "clash", "prompt": None}
+    return record_of(source, record_id=record_id, prompt=prompt, completion=completion, original=original)
 
 
 PLAIN = make_record("a", "1")

@@ -1,27 +1,21 @@
 from __future__ import annotations
 
-import json
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.whole_source import SourceRead, read_source
+from tests.conftest import write_rows
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
     """Write rows as JSON lines below the data directory, which is tmp_path."""
 
-    def write_rows(name: str, rows: Iterable[object]) -> Path:
-        path = tmp_path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        return path
-
-    return write_rows
+    return lambda name, rows: write_rows(tmp_path / name, rows)
 
 
 @pytest.fixture

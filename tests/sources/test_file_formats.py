@@ -3,7 +3,6 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 
@@ -20,50 +19,12 @@ from calibudget.sources.whole_source import read_source
 ROWS = [{"a": "x", "n": 1}, {"a": "caf\u00e9\u2028", "n": None}]
 
 
-def _jsonl(path: Path) -> None:
-    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS), encoding="utf-8")
-
-
 def _jsonl_gz(path: Path) -> None:
     path.write_bytes(gzip.compress("\n\n".join(map(json.dumps, ROWS)).encode(), mtime=0))
 
 
-def _json(path: Path) -> None:
-    path.write_text("\ufeff" + json.dumps(ROWS, indent=2), encoding="utf-8")
-
-
 def _parquet(path: Path) -> None:
     pq.write_table(pa.Table.from_pylist(ROWS), path)
-
-
-def _arrow_stream(path: Path) -> None:
-    table = pa.Table.from_pylist(ROWS)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as writer:
-        writer.write_table(table)
-
-
-def _arrow_file(path: Path) -> None:
-    table = pa.Table.from_pylist(ROWS)
-    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, table.schema) as writer:
-        writer.write_table(table)
-
-
-@pytest.mark.parametrize(
-    ("name", "write"),
-    [
-        ("r.jsonl", _jsonl),
-        ("r.ndjson", _jsonl),
-        ("r.json", _jsonl),  # JSON lines under the ending of an array
-        ("r.jsonl.gz", _jsonl_gz),
-        ("r.json", _json),
-        ("r.parquet", _parquet),
-        ("r.arrow", _arrow_stream),
-        ("r.arrow", _arrow_file),
-    ],
-)
-def test_every_kind_of_file_gives_the_same_rows(tmp_path: Path, name: str, write: Callable[[Path], None]) -> None:
-    write(tmp_path / name)
-    assert [fields for _, fields in read_rows(tmp_path / name, name)] == ROWS
 
 
 def places(path: Path) -> list[str]:

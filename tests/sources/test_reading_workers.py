@@ -196,16 +196,6 @@ def test_a_damaged_file_is_noticed_and_made_again(
     assert len(made) == len(files) - (damage == "another's")
 
 
-def test_a_pipe_under_a_kept_name_is_not_waited_for(folder: Path, tmp_path: Path) -> None:
-    kept = Reading(cache=tmp_path / "cache")
-    expected = found(folder, kept)
-    for file in (tmp_path / "cache").iterdir():
-        file.unlink()
-        os.mkfifo(file)
-    assert found(folder, kept) == expected
-    assert all(file.is_file() for file in (tmp_path / "cache").iterdir())
-
-
 def test_workers_end_with_their_readers(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     popen, started = subprocess.Popen, []
 

@@ -18,7 +18,7 @@ from calibudget.sources.whole_source import open_source
 from calibudget.store.artefacts import ids_sha256
 
 ROWS: list[dict[str, object]] = [
-    {"prompt": f"Say  {n % 400}\u00e9", "completion": f"It is {n % 450}.", "m": [n, None], "x": n / 7}
+    {"prompt": f"Say  {n % 400}\u00e9", "completion": f"It is\u2028{n % 450}.", "m": [n, None], "x": n / 7}
     for n in range(600)
 ]
 Store = Callable[[list[dict[str, object]], Path], None]
@@ -26,6 +26,11 @@ Store = Callable[[list[dict[str, object]], Path], None]
 
 def jsonl(rows: list[dict[str, object]], path: Path) -> None:
     path.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def ndjson(rows: list[dict[str, object]], path: Path) -> None:
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    path.with_suffix(".ndjson").write_text(text, encoding="utf-8")
 
 
 def jsonl_gz(rows: list[dict[str, object]], path: Path) -> None:
@@ -47,6 +52,12 @@ def arrow(rows: list[dict[str, object]], path: Path) -> None:
         writer.write_table(data, max_chunksize=40)
 
 
+def arrow_file(rows: list[dict[str, object]], path: Path) -> None:
+    data = pa.Table.from_pylist(rows)
+    with pa.OSFile(str(path.with_suffix(".arrow")), "wb") as sink, pa.ipc.new_file(sink, data.schema) as writer:
+        writer.write_table(data)
+
+
 def digests(folder: Path) -> tuple[object, ...]:
     source = open_source(SourceSpec(label="s", path="."), folder, selection_seed=2)
     split = Parting(source).draw(split_seed=1, calibration_size=30).split()
@@ -56,7 +67,7 @@ def digests(folder: Path) -> tuple[object, ...]:
     return ids_sha256(split.candidate_ids), calibration, counts, originals
 
 
-@pytest.mark.parametrize("store", [jsonl, jsonl_gz, array, parquet, arrow])
+@pytest.mark.parametrize("store", [jsonl, ndjson, jsonl_gz, array, parquet, arrow, arrow_file])
 @pytest.mark.parametrize("files", [1, 5])
 def test_splits_depend_on_neither_order_nor_files_nor_kind(tmp_path: Path, store: Store, files: int) -> None:
     (tmp_path / "one").mkdir()

@@ -5,30 +5,26 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from calibudget.keys import order_key
 from calibudget.records import (
     AllocationPlan,
     Bootstrap,
     Exponents,
-    Message,
-    Record,
     Score,
     Selection,
     SourceAllocation,
     SourceStatistics,
-    Split,
     Statistics,
 )
+from tests.conftest import record_of, split_of
 
 SEED = 42
 
 
 def make_record(source: Any, number: Any) -> Any:
-    return Record(
-        source=source,
-        record_id=f"{source}-{number:04d}",
-        prompt_hash=f"{number:064x}",
-        prompt=(Message(role="user", content=f"question {number}"),),
+    return record_of(
+        source,
+        number,
+        prompt=f"question {number}",
         completion=f"answer {number}",
         answer=str(number),
         original={"question": f"question {number}", "answer": number, "note": None},
@@ -37,19 +33,7 @@ def make_record(source: Any, number: Any) -> Any:
 
 def make_split(source: Any, *, calibration: Any, pool_size: Any) -> Any:
     records = [make_record(source, number) for number in range(calibration + pool_size)]
-    return Split(
-        source=source,
-        calibration=tuple(
-            sorted(records[:calibration], key=lambda r: order_key("calibration", SEED, source, r.record_id))
-        ),
-        candidates=tuple(
-            sorted(records[calibration:], key=lambda r: order_key("selection", SEED, source, r.record_id))
-        ),
-        read=len(records),
-        duplicates=0,
-        skipped=0,
-        shared_prompts=0,
-    )
+    return split_of(records, calibration=calibration)
 
 
 @pytest.fixture

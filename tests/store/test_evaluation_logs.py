@@ -15,6 +15,7 @@ import pytest
 from calibudget.errors import ArtefactError
 from calibudget.store.evaluation_logs import inspect_rows, lm_eval_rows
 from calibudget.store.scores import read_scores_file
+from tests.conftest import write_rows
 
 LOGS = Path(__file__).parent / "logs"
 NLL, GENERATED, CHOICES = (next(LOGS.glob(f"samples_{task}_*")) for task in ("calib_nll", "calib_gen", "arc_mc"))
@@ -23,11 +24,6 @@ INSPECT = next(LOGS.glob("*.eval"))
 
 def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def written(path: Path, lines: list[dict[str, Any]]) -> Path:
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
 
 
 def test_a_summed_log_probability_becomes_the_mean_over_the_exported_tokens() -> None:
@@ -72,7 +68,7 @@ def test_a_log_that_tells_no_tokens_is_refused_with_the_way_out() -> None:
 
 def test_the_gold_choice_is_the_response(tmp_path: Path) -> None:
     lines = [row | {"doc": row["doc"] | {"response_tokens": 2}} for row in rows(CHOICES)]
-    found = read_scores_file(written(tmp_path / CHOICES.name, lines), verdict="acc")
+    found = read_scores_file(write_rows(tmp_path / CHOICES.name, lines), verdict="acc")
     assert [(score.source, score.record_id, score.correct) for score in found.scores] == [
         ("arc_mc", "0", False),
         ("arc_mc", "1", False),
@@ -91,12 +87,12 @@ def test_faults_of_lm_eval_name_their_line(tmp_path: Path, change: Any, said: st
     lines = rows(NLL)
     lines[2] |= change
     with pytest.raises(ArtefactError, match=r"^samples_x\.jsonl:3: ") as caught:
-        read_scores_file(written(tmp_path / "samples_x.jsonl", lines))
+        read_scores_file(write_rows(tmp_path / "samples_x.jsonl", lines))
     assert said in str(caught.value)
 
 
 def test_a_record_twice_is_refused_by_name(tmp_path: Path) -> None:
-    twice = written(tmp_path / "twice.jsonl", [*rows(NLL), rows(NLL)[0]])
+    twice = write_rows(tmp_path / "twice.jsonl", [*rows(NLL), rows(NLL)[0]])
     with pytest.raises(ArtefactError, match=r":5: record_id: .* was scored at .*:1 already"):
         read_scores_file(twice)
     with pytest.raises(ArtefactError, match=r":1: record_id: .* its logprob stands in samples_calib_nll"):
@@ -171,12 +167,12 @@ def test_a_damaged_archive_is_refused(tmp_path: Path) -> None:
 def test_a_scorers_own_lines_may_carry_the_export_back(tmp_path: Path) -> None:
     exported = rows(NLL)[0]["doc"]
     line = exported | {"logprob": -6.0, "text": "the correct answer is answer4"}
-    found = read_scores_file(written(tmp_path / "back.jsonl", [line]), judge=lambda *_: (True, "answer4"))
+    found = read_scores_file(write_rows(tmp_path / "back.jsonl", [line]), judge=lambda *_: (True, "answer4"))
     (score,) = found.scores
     assert (score.nll, score.correct, score.prediction) == (6.0 / exported["response_tokens"], True, "answer4")
     assert math.isclose(score.error, score.nll)
     with pytest.raises(ArtefactError, match="stand instead of `nll`"):
-        read_scores_file(written(tmp_path / "both.jsonl", [line | {"nll": 1.0}]))
+        read_scores_file(write_rows(tmp_path / "both.jsonl", [line | {"nll": 1.0}]))
 
 
 def changed(value: Any, junk: Any) -> Iterator[Any]:
@@ -236,11 +232,11 @@ def test_generated_texts_are_those_of_the_filter(tmp_path: Path) -> None:
         asked.append(named)  # type: ignore[arg-type]
         return True, "it"
 
-    losses = written(tmp_path / "losses.jsonl", [_loss(row) for row in lines])
+    losses = write_rows(tmp_path / "losses.jsonl", [_loss(row) for row in lines])
     found = read_scores_file(losses, GENERATED, verdict="exact_match,plain", judge=None)
     right = {row["doc"]["record_id"]: bool(row["exact_match"]) for row in lines}
     assert {score.record_id: score.correct for score in found.scores} == right
-    plain = written(tmp_path / GENERATED.name, lines)
+    plain = write_rows(tmp_path / GENERATED.name, lines)
     read_scores_file(losses, plain, judge=judge)
     texts = {(row["doc"]["source"], row["doc"]["record_id"], row["resps"][0][0]) for row in lines}
     assert set(asked) == texts
@@ -255,17 +251,17 @@ def test_a_choice_that_isnt_there_is_refused_by_line(tmp_path: Path, target: Any
     lines = rows(CHOICES)
     lines[1] |= {"target": target}
     with pytest.raises(ArtefactError, match=r"^samples_y\.jsonl:2: target: must be the number of a choice"):
-        read_scores_file(written(tmp_path / "samples_y.jsonl", lines), verdict="acc")
+        read_scores_file(write_rows(tmp_path / "samples_y.jsonl", lines), verdict="acc")
     lines[1] |= {"target": len(lines[1]["resps"])}
     with pytest.raises(ArtefactError, match=":2: target"):
-        read_scores_file(written(tmp_path / "samples_y.jsonl", lines), verdict="acc")
+        read_scores_file(write_rows(tmp_path / "samples_y.jsonl", lines), verdict="acc")
 
 
 def test_what_isnt_built_as_its_writer_builds_it_names_writer_and_place(tmp_path: Path, log: dict[str, Any]) -> None:
     lines = rows(NLL)
     lines[1] |= {"metrics": 5}
     with pytest.raises(ArtefactError, match=r"^samples_z\.jsonl:2: can't be read as lm-eval writes it: TypeError"):
-        read_scores_file(written(tmp_path / "samples_z.jsonl", lines))
+        read_scores_file(write_rows(tmp_path / "samples_z.jsonl", lines))
     log["samples"][1]["scores"] = 5
     (tmp_path / "log.json").write_text(json.dumps(log))
     with pytest.raises(ArtefactError, match=r"^log\.json, sample 2: can't be read as Inspect writes it: Attribute"):
@@ -280,15 +276,15 @@ def test_what_isnt_built_as_its_writer_builds_it_names_writer_and_place(tmp_path
         ("1", "a number"),
     ):
         with pytest.raises(ArtefactError, match=r"^own\.jsonl:1: logprob: ") as caught:
-            read_scores_file(written(tmp_path / "own.jsonl", [row | {"logprob": logprob}]))
+            read_scores_file(write_rows(tmp_path / "own.jsonl", [row | {"logprob": logprob}]))
         assert said in str(caught.value)
 
 
 def test_the_same_id_of_two_sources_is_two_records(tmp_path: Path) -> None:
-    one = written(
+    one = write_rows(
         tmp_path / "one.jsonl", [{"source": s, "record_id": "1", "nll": n} for s, n in (("a", 1.0), ("b", 2.0))]
     )
-    two = written(tmp_path / "two.jsonl", [{"source": s, "record_id": "1", "correct": True} for s in "ab"])
+    two = write_rows(tmp_path / "two.jsonl", [{"source": s, "record_id": "1", "correct": True} for s in "ab"])
     assert [score.nll for score in read_scores_file(one, two).scores] == [1.0, 2.0]
     with pytest.raises(ArtefactError, match=r"^one\.jsonl:1: record_id: '1' of 'a': its nll stands in one\.jsonl"):
         read_scores_file(one, one)
@@ -333,7 +329,7 @@ def test_verdicts_and_choices_of_lm_eval_that_cannot_be_are_refused_by_line() ->
 
 def test_a_line_without_more_than_it_needs_is_one_of_lm_eval(tmp_path: Path) -> None:
     line = {"doc_id": 7, "doc": {"response_tokens": 2}, "resps": [["-3", "False"]]}
-    (score,) = read_scores_file(written(tmp_path / "own.jsonl", [line])).scores
+    (score,) = read_scores_file(write_rows(tmp_path / "own.jsonl", [line])).scores
     assert (score.source, score.record_id, score.nll) == ("own", "7", 1.5)
 
 
@@ -366,7 +362,7 @@ def test_a_log_in_the_zip_of_other_tools_says_the_same_and_its_faults_name_the_m
 
     assert [row for _, row in inspect_rows(log({"header.json": header} | samples), "one")] == [row for _, row in found]
     tokens = [{"source": row["source"], "record_id": row["record_id"], "nll": 1.0} for _, row in found]
-    judged = read_scores_file(written(tmp_path / "nll.jsonl", tokens), rewritten, verdict="two")
+    judged = read_scores_file(write_rows(tmp_path / "nll.jsonl", tokens), rewritten, verdict="two")
     assert {score.correct for score in judged.scores} == {True}
     first = next(iter(samples))
     for name, members in (("header.json", {"header.json": 5}), (first, {"header.json": header, first: 5})):

@@ -99,6 +99,13 @@ def write_study(root: Path, model: str = "none", engine: str = "fake") -> Path:
     return root / "protocol.yaml"
 
 
+def with_points(protocol: Path, points: str) -> Path:
+    """Put other points into a protocol; its path."""
+    text = protocol.read_text()
+    protocol.write_text(text[: text.index("\npoints:") + 1] + points)
+    return protocol
+
+
 class MadeUpRunner:
     """Outcomes drawn from a cell's name; `broken` cells raise what they are given, `asked` lists all that it made."""
 

@@ -15,6 +15,7 @@ from calibudget.errors import InterruptedRunError
 from calibudget.pipeline.verify import verify
 from calibudget.study.protocol import load_protocol
 from calibudget.study.run import StudyOutcome, freeze_study, run_study
+from tests.study.conftest import with_points
 
 pytestmark = pytest.mark.slow
 
@@ -28,10 +29,7 @@ points:
 
 @pytest.fixture
 def tiny(tmp_path: Path, tiny_directory: Path, study_writer: Callable[..., Any]) -> Path:
-    path = study_writer(tmp_path / "tiny", model=str(tiny_directory), engine="local")
-    text = path.read_text()
-    path.write_text(text[: text.index("\npoints:") + 1] + POINTS)
-    return path  # type: ignore[no-any-return]
+    return with_points(study_writer(tmp_path / "tiny", model=str(tiny_directory), engine="local"), POINTS)
 
 
 def test_a_stop_in_the_last_step_of_a_training_stops_the_study_which_goes_on_to_whole_cells(tiny: Path) -> None:

@@ -19,18 +19,13 @@ from calibudget.study.freeze import make_ready
 from calibudget.study.protocol import load_protocol
 from calibudget.study.run import StudyOutcome, freeze_study, run_study
 from calibudget.workers import Pool, _Actor
+from tests.study.conftest import with_points
 
 QUOTAS = """\
 points:
   main: {budget: 24, floor: 4, seeds: [42, 43], policies: [equal, calibudget], train: false}
   huge: {budget: 100000, unit: tokens, floor: 4, seeds: [42], policies: [calibudget], train: false}
 """
-
-
-def with_points(protocol: Path, points: str) -> Path:
-    text = protocol.read_text()
-    protocol.write_text(text[: text.index("\npoints:") + 1] + points)
-    return protocol
 
 
 def records(directory: Path) -> dict[str, bytes]:

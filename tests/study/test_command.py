@@ -15,6 +15,7 @@ from calibudget.study.cell_records import CELL, CellOutcome, TaskMetrics
 from calibudget.study.freeze import plan_cells, read_frozen
 from calibudget.study.protocol import load_protocol
 from calibudget.study.run import freeze_study
+from tests.study.conftest import with_points
 
 pytestmark = pytest.mark.slow
 
@@ -38,9 +39,7 @@ def calibudget(calibudget: Any) -> Any:
 
 @pytest.fixture
 def quotas_only(small: Path) -> Any:
-    text = small.read_text()
-    small.write_text(text[: text.index("\npoints:") + 1] + POINTS)
-    return small
+    return with_points(small, POINTS)
 
 
 def test_freeze_run_and_report(calibudget: Callable[..., Any], quotas_only: Path) -> None:

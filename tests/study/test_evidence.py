@@ -17,6 +17,7 @@ from calibudget.study.grid import cells_of
 from calibudget.study.protocol import load_protocol
 from calibudget.study.reporting.results import load_results
 from calibudget.study.run import freeze_study, run_study
+from tests.study.conftest import with_points
 
 pytestmark = pytest.mark.slow
 
@@ -80,9 +81,7 @@ def test_deferred_verdicts_and_missing_references_are_what_the_items_say(small: 
 
 
 def test_quotas_that_arent_the_runs_are_refused_in_a_copy_too(small: Path) -> None:
-    text = small.read_text()
-    small.write_text(text[: text.index("\npoints:") + 1] + POINTS)
-    protocol, directory = load_protocol(small), small.parent / "study"
+    protocol, directory = load_protocol(with_points(small, POINTS)), small.parent / "study"
     freeze_study(protocol, directory)
     quotas = [one.quotas for one in run_study(protocol, directory).grid.results.values()]
     assert quotas[0] == quotas[1]
