@@ -48,10 +48,7 @@ class Stability:
 
 
 def stability(allocations: Sequence[Mapping[str, int]]) -> Stability:
-    """Compare the quotas of allocations that differ only in their calibration splits.
-
-    Args:
-        allocations: quotas by label, the same sources in each, at least two allocations.
+    """Compare quotas, by label, of at least two allocations of the same sources with other calibration splits.
 
     Raises:
         InputTypeError, AllocationError: fewer than two allocations, no sources, other sources in one of them, or

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Context, Decimal, Overflow
 from fractions import Fraction
+from functools import partial
 from typing import Final, Literal
 
 from calibudget.allocation.exact.numbers import as_count, as_double, as_doubles, count_within_doubles
@@ -53,7 +54,7 @@ def needs(mean_errors: Sequence[float], transform: str | None = None) -> list[fl
     return [value / mean for value in values]
 
 
-def availability(residual_capacity: int) -> float:
+def availability(residual_capacity: float) -> float:
     """a_k, the square root of what the pool holds above the floor quota (paper 2.2)."""
     return math.sqrt(max(residual_capacity, EPSILON))
 
@@ -122,20 +123,17 @@ def utilities(
     floor = as_count(floor, "the floor")
     own = {} if floors is None else floors
     require_mapping(own, "floors")
-    sizes = [
-        count_within_doubles(_field(statistics[label], "pool_size", label), "pool_size", label) for label in labels
-    ]
+
+    def column(name: str, read: Callable[[object, str, str], float]) -> list[float]:
+        return [read(_field(statistics[label], name, label), name, label) for label in labels]
+
+    sizes = column("pool_size", count_within_doubles)
     least = [as_count(own.get(label, floor), "the floor", label) for label in labels]
-    errors = [as_double(_field(statistics[label], "mean_error", label), "mean_error", label) for label in labels]
-    spreads = [
-        as_double(_field(statistics[label], "bootstrap_sd", label), "bootstrap_sd", label, least=0) for label in labels
-    ]
-    given = {
-        "need_exponent": need_exponent,
-        "availability_exponent": availability_exponent,
-        "reliability_exponent": reliability_exponent,
+    errors, spreads = column("mean_error", as_double), column("bootstrap_sd", partial(as_double, least=0))
+    given = (need_exponent, availability_exponent, reliability_exponent)
+    exponents = {
+        f"{name}_exponent": as_double(one, f"{name}_exponent") for name, one in zip(FACTORS, given, strict=True)
     }
-    exponents = {name: as_double(exponent, name) for name, exponent in given.items()}
     factors = (
         needs(errors, need_transform),
         [availability(size - min(size, f)) for size, f in zip(sizes, least, strict=True)],
@@ -212,13 +210,10 @@ class Evidence:
         pool_sizes: N_k.
         capacities: what the floor leaves of each pool, N_k - floor quota, whatever the cap: a cap that doesn't
             bind changes no quota.
-        statistics: the calibration statistics, None for policies that read none.
+        statistics: the calibration statistics; none for policies that read none.
         mean_errors: m_k, or one bootstrap replicate's means in its place.
-        weights: the user's own weights.
-        pooled: quotas of the draw from all pools together.
-        exponents: exponents of the factors.
-        need_transform: form of the need, None for the paper's.
-        signal: what `val-error-floor` allocates by.
+
+    The rest is as asked for (`AllocationRequest`).
     """
 
     labels: Sequence[str]

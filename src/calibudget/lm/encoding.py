@@ -60,7 +60,6 @@ class Encoder:
     """Turns records into token ids under one template (paper, appendix "Tokenization": response-only encoding).
 
     Attributes:
-        template: "alpaca" or "chat".
         max_length: tokens that prompt and response together are cut to, or None: nothing is cut, and a record
             longer than the context is refused.
         embedding_size: ids that the model embeds, or None where no model is at hand; a record with another id is

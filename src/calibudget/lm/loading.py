@@ -71,18 +71,12 @@ def load_model(
     adapter: Path | None = None,
     gpus: int = 1,
 ) -> LanguageModel:
-    """Load a model for scoring or generation.
+    """Load a model, by a name for `resolve_model` or what that returned, for scoring or generation.
 
-    A model that one GPU doesn't hold is split over as many as do; where all of them don't, the rest waits in the
-    machine's memory (`OffloadWarning`).
-
-    Args:
-        model: a name for `resolve_model`, or what it returned.
-        device: "auto" takes a GPU where there is one.
-        dtype: "auto" is float32 on CPU (bfloat16 moves single NLLs by up to 0.3 there) and bfloat16 on a GPU, which
-            "int8" and "nf4" compute in too.
-        adapter: directory of a LoRA adapter (safetensors) to put on top.
-        gpus: how many GPUs to split it over at least, even if fewer hold it.
+    A model that one GPU doesn't hold is split over as many as do, `gpus` at least; where all of them don't, the rest
+    waits in the machine's memory (`OffloadWarning`). The device "auto" is a GPU where there is one, the dtype "auto"
+    float32 on CPU (bfloat16 moves single NLLs by up to 0.3 there) and bfloat16 on a GPU, which "int8" and "nf4" compute
+    in too. An adapter's directory (LoRA, safetensors) is put on top.
 
     Raises:
         DependencyError: torch, transformers, (for an adapter) peft or what quantised weights need is missing.

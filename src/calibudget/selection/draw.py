@@ -78,13 +78,9 @@ def draw_queues(
 ) -> Selection:
     """Pick each source's quota: by default the first records of its pool.
 
-    For one pool and seed a larger quota keeps the smaller one's picks.
-
-    Args:
-        queues: record ids of each source's candidates in the order of their "selection" keys, each once.
-        quotas: how many to pick of each source; integers from 0 to the size of its pool.
-        selection_seed: seed of the keys, for the record.
-        selector: which of a pool's records a quota takes; the keys break its ties.
+    For one pool and seed a larger quota keeps the smaller one's picks. `queues` hold the record ids of each source's
+    candidates in the order of their "selection" keys, each once; quotas are integers from 0 to the size of each pool.
+    A selector says which of a pool's records a quota takes; the keys break its ties.
 
     Returns:
         The picks in key order, sources in code-point order; no companion.

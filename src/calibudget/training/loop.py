@@ -48,14 +48,9 @@ def train(
 ) -> report.TrainingResult:
     """Train an adapter and write it to `adapter/` of the output directory, with `training.jsonl` beside it.
 
-    Args:
-        job: what to train.
-        devices: this process among those that train together.
-        resume: go on with an unfinished training of the same job, or start it where there is none; one that is
-            finished is left as it is.
-        listener: told after each step.
-        conclude: called in the main process once adapter and log are whole, before the checkpoints go; if it is
-            killed, resuming calls it again.
+    With `resume` an unfinished training of the same job goes on, or starts where there is none; one that is finished is
+    left as it is. In the main process `conclude` is called once adapter and log are whole, before the checkpoints go;
+    if it is killed, resuming calls it again. The listener is told after each step.
 
     Raises:
         TrainingError: something that can't be trained on; or a loss that isn't finite, its records named.
