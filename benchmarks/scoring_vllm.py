@@ -93,7 +93,7 @@ def ours(
     arguments: argparse.Namespace, report: Report, part: str, scorer: Any, items: list[Any], dtype: str = "bfloat16"
 ) -> tuple[list[Any], float, list[Any]]:
     """Time our scoring; the encoded examples, the limit in seconds and what was measured."""
-    from calibudget.scoring.measure import measure_all
+    from calibudget.scoring.batches import measure_all
 
     works = scorer._encode(items)
     limit = scoring_gpu.limit_of(report, scorer._model, works)
