@@ -93,10 +93,8 @@ def influence_config(recipe: Recipe, warm_up: Sequence[str] = (), **given: Any) 
         TrainingError: an unknown field, or a value of the wrong type or out of range; the field is named.
         InputError: a value out of range.
     """
-    fields: dict[str, Any] = WARM_UP | {"seed": recipe.training_seed}
-    for text in warm_up:
-        name, value = parse_assignment(text, "--warm-up")
-        fields[name] = value
+    asked = dict(parse_assignment(text, "--warm-up") for text in warm_up)
+    fields = WARM_UP | {"seed": recipe.training_seed} | asked
     return InfluenceConfig(warm_up=parse_options(TrainingConfig, fields), **given)
 
 

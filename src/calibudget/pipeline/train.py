@@ -54,11 +54,7 @@ def training_options(recipe: Recipe, overrides: Sequence[str] = ()) -> TrainingO
     Raises:
         TrainingError: an unknown field, or a value of the wrong type or out of range; the field is named.
     """
-    given: dict[str, Any] = {}
-    for override in overrides:
-        name, value = parse_assignment(override, "option")
-        given[name] = value
-    return options_from(recipe, given)
+    return options_from(recipe, dict(parse_assignment(override, "option") for override in overrides))
 
 
 def options_from(recipe: Recipe, fields_given: Mapping[str, object]) -> TrainingOptions:
