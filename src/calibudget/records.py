@@ -364,3 +364,17 @@ class Selection:
     companion_count: int = 0
     tokens: Mapping[str, TokenUse] | None = None
     details: Mapping[str, object] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectorScores:
+    """What one selector knows of the candidates.
+
+    Attributes:
+        scores: by source and record id; finite, higher is better, any unit. A candidate that isn't there is never
+            taken.
+        parameters: what the scores were made from, a JSON object.
+    """
+
+    scores: Mapping[str, Mapping[str, float]]
+    parameters: Mapping[str, object] = field(default_factory=dict)

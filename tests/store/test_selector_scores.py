@@ -11,8 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import ArtefactError
+from calibudget.records import SelectorScores
 from calibudget.store.parquet import write_table
-from calibudget.store.selector_scores import SelectorScores, Value, read_selector, read_values, write_selector
+from calibudget.store.selector_scores import Value, read_selector, read_values, write_selector
 
 PARTS = {
     "scores": SelectorScores(parameters={"order": "descending"}, scores={"piqa": {"b": 2.0, "a": -1.5}, "arc": {}}),

@@ -22,11 +22,10 @@ from calibudget.allocation.quotas import apportion
 from calibudget.allocation.source_labels import listed
 from calibudget.errors import DataError, InputError
 from calibudget.messages import counted
-from calibudget.records import Record
+from calibudget.records import Record, SelectorScores
 from calibudget.selection.proxy import PAPER_CONTRACT, ProxyContract, ProxyPool, ProxyScores
 from calibudget.selection.proxy_checks import check_merged, check_pool
 from calibudget.store.canonical import canonical_json, sha256_hex
-from calibudget.store.selector_scores import SelectorScores
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import pyarrow as pa
 
 from calibudget.errors import ArtefactError
+from calibudget.records import SelectorScores
 from calibudget.store.evaluation_logs import json_lines, table_rows
 from calibudget.store.json_records import Artefact, Shape
 from calibudget.store.parquet import load_table, read_table, write_table
@@ -26,20 +27,6 @@ _COLUMNS: Final = pa.schema(
         pa.field("score", pa.float64(), nullable=False),
     ]
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SelectorScores:
-    """What one selector knows of the candidates.
-
-    Attributes:
-        scores: by source and record id; finite, higher is better, any unit. A candidate that isn't there is never
-            taken.
-        parameters: what the scores were made from, a JSON object.
-    """
-
-    scores: Mapping[str, Mapping[str, float]]
-    parameters: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
