@@ -1,21 +1,31 @@
-"""Loading a model and its tokenizer, and saying exactly which ones they were."""
+"""Loading a model, its tokenizer and an adapter on top, and saying exactly which ones they were."""
 
 from __future__ import annotations
 
 import copy
 import json
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from calibudget.errors import ScoringError, requires
+from calibudget.errors import DependencyError, ScoringError, requires
 from calibudget.hardware import Device, Dtype
-from calibudget.lm.adapters import attach, check_adapter
 from calibudget.lm.encoding import Encoder, Template
 from calibudget.lm.gguf import CONVERTER_VERSION, GgufDtype, converted, quiet
-from calibudget.lm.model_digest import bound_files, check_configuration, directory_digest, folder_of, told
+from calibudget.lm.model_digest import (
+    ADAPTER_CONFIG,
+    ADAPTER_WEIGHTS,
+    bound_files,
+    check_adapter_configuration,
+    check_configuration,
+    directory_digest,
+    folder_of,
+    told,
+)
 from calibudget.lm.model_files import ModelSource, fetch_hub, resolve_model
 from calibudget.lm.placement import cards_of, hand_on, memory_for, parts_of, weight_bytes
 from calibudget.lm.quantised import ON_LOADING, Quantised, count_numbers, keep_plain, quantised
@@ -168,6 +178,48 @@ def twin(language_model: LanguageModel) -> LanguageModel:
         for weight in model.parameters()
     }
     return replace(language_model, model=copy.deepcopy(model, dict(shared)))
+
+
+def check_adapter(adapter: Path) -> None:
+    """Refuse a directory that is no adapter, before a model is loaded for it."""
+    if find_spec("peft") is None:
+        raise DependencyError("an adapter needs peft; install: pip install 'calibudget[train]'")
+    check_adapter_files(adapter)
+    check_adapter_configuration(adapter)
+
+
+def check_adapter_files(adapter: Path) -> None:
+    """Refuse a directory that lacks an adapter's files; nothing is read, so no library is needed."""
+    if missing := [name for name in (ADAPTER_CONFIG, ADAPTER_WEIGHTS) if not (adapter / name).is_file()]:
+        raise ScoringError(f"adapter {adapter}: needs {' and '.join(missing)}")
+
+
+def attach(model: Any, adapter: Path) -> Any:
+    """The model in peft's hands with the weights of an adapter's directory; where that fails the model is as it was.
+
+    Raises:
+        DependencyError: peft isn't installed.
+        ScoringError: the directory is no adapter, or it doesn't fit the model, or it lacks weights: peft would only
+            warn of those, and what is then measured is more or less the base.
+    """
+    check_adapter(adapter)
+    from peft import PeftConfig, PeftModelForCausalLM
+
+    wrapped = None
+    try:
+        with warnings.catch_warnings(), folder_of(bound_files(adapter)) as folder:
+            warnings.simplefilter("ignore", FutureWarning)  # peft's own use of a name that transformers renamed
+            config = PeftConfig.from_pretrained(str(folder))
+            config.inference_mode = True
+            wrapped = PeftModelForCausalLM(model, config)
+            loaded = wrapped.load_adapter(str(folder), "default", use_safetensors=True)
+        if missing := [name for name in loaded.missing_keys if "lora_" in name]:
+            raise ValueError(f"its weights lack {len(missing)} of the model's factors, {missing[0]} among them")
+        return wrapped
+    except Exception as error:  # its files can make peft raise anything
+        if wrapped is not None:
+            wrapped.unload()
+        raise ScoringError(f"adapter {adapter}: doesn't fit this model: {error}") from error
 
 
 @contextmanager

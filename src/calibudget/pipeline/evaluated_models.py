@@ -12,7 +12,7 @@ from calibudget.errors import ArtefactError, InputError, ScoringError
 from calibudget.evaluation.generation import MakeScorer
 from calibudget.evaluation.results import EVALUATION
 from calibudget.hardware import Device, Dtype
-from calibudget.lm.loading import adapted
+from calibudget.lm.loading import adapted, check_adapter_files, check_loadable
 from calibudget.pipeline.progress import Progress, whole
 from calibudget.pipeline.run_directory import EVALUATION_WORK, RECIPE_NAME, recipe_of_run
 from calibudget.pipeline.shared_resources import Shared
@@ -165,13 +165,9 @@ def check_subject(subject: Subject, engine: Generation) -> None:
     The fake scorer loads none; adapters that aren't there are refused all the same.
     """
     if subject.is_fake:
-        from calibudget.lm.adapters import check_adapter_files
-
         for own in filter(None, subject.adapters.values()):
             check_adapter_files(own)
         return
-    from calibudget.lm.loading import check_loadable
-
     for adapter in subject.adapters.values():
         check_loadable(subject.model, device=engine.device, dtype=engine.dtype, adapter=adapter)
 
