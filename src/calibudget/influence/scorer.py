@@ -195,7 +195,9 @@ class InfluenceScorer:
         )
         steps, tensors = warm_up(job, devices=self._devices, listener=listener)
         self._model = model = job = None  # type: ignore[assignment]  # training changed it: a fresh copy is needed
-        _free()
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
         alone = replace(self._execution, fuse=False, compile=False, graphs=False, gradient_checkpointing=False)
         fresh = self._load()
         learner = Learner(fresh.model, str(fresh.identity.get("name")), config.warm_up, alone)
@@ -256,9 +258,3 @@ class InfluenceScorer:
     def _encoded(self, rows: Sequence[Row]) -> tuple[TrainingExample, ...]:
         warm_up = self._config.warm_up
         return encode_examples(rows, self._encoder, max_length=warm_up.max_length, too_long=warm_up.too_long)
-
-
-def _free() -> None:
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()

@@ -114,7 +114,9 @@ def plain_json(value: object) -> object:
                 raise InputError("an infinity has no JSON form")
             return None if math.isnan(value) else value
         case Mapping():
-            return {_plain_key(key): plain_json(item) for key, item in value.items()}
+            if strange := [key for key in value if not isinstance(key, str)]:
+                raise InputError(f"the key {strange[0]!r} is no string")
+            return {key: plain_json(item) for key, item in value.items()}
         case list() | tuple():
             return [plain_json(item) for item in value]
         case datetime() | date() | time():
@@ -132,12 +134,6 @@ def plain_json(value: object) -> object:
 def compact_json(value: object) -> str:
     """JSON without white space, keys in their order and integers of any size, unlike the canonical form."""
     return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-
-
-def _plain_key(key: object) -> str:
-    if not isinstance(key, str):
-        raise InputError(f"the key {key!r} is no string")
-    return key
 
 
 def read_object(path: Path) -> dict[str, object]:
