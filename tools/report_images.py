@@ -10,9 +10,7 @@ from tempfile import TemporaryDirectory
 
 from playwright.sync_api import Browser, sync_playwright
 
-from calibudget.pipeline.progress import silent
-from calibudget.report.page import write_page
-from calibudget.report.run import run_facts
+from calibudget.report.page import write_report
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 
@@ -31,6 +29,4 @@ def draw(browser: Browser, page: Path, images: Path) -> None:
 if __name__ == "__main__":
     with TemporaryDirectory() as folder, sync_playwright() as driver:
         started = driver.chromium.launch(executable_path=os.environ.get("CHROMIUM") or shutil.which("chromium"))
-        run_dir = Path(sys.argv[1])
-        facts = {"run": run_facts(run_dir, None, silent)}
-        draw(started, write_page("run.html", facts, run_dir, Path(folder) / "report.html"), IMAGES)
+        draw(started, write_report(Path(sys.argv[1]), output=Path(folder) / "report.html"), IMAGES)

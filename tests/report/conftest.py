@@ -15,13 +15,12 @@ import pytest
 from calibudget.allocation.bootstrap import summarise
 from calibudget.allocation.plan import AllocationRequest, plan
 from calibudget.pipeline.allocate import compare_policies
-from calibudget.pipeline.progress import silent
 from calibudget.pipeline.run import run
 from calibudget.pipeline.verify import Verification
 from calibudget.recipe.load import load_recipe
 from calibudget.records import Score
-from calibudget.report.page import page, write_page
-from calibudget.report.run import RunFacts, calibration_of, explained, grid_of, run_facts
+from calibudget.report.page import page, write_page, write_report
+from calibudget.report.run import RunFacts, calibration_of, explained, grid_of
 from calibudget.study.protocol import load_protocol
 from calibudget.study.reporting.report import page_facts
 from calibudget.study.run import freeze_study, run_study
@@ -37,10 +36,6 @@ CANARIES = [
     "\u202eright to left\u202c and an emoji \U0001f9ea",
 ]
 LABEL = 'it\'s "<b>bold<b>" & \U0001f9ea'
-
-
-def write_report(run_dir: Path, data_dir: Path | None = None) -> Path:
-    return write_page("run.html", {"run": run_facts(run_dir, data_dir, silent)}, run_dir, None)
 
 
 def _rows(name: str, count: int) -> Iterator[dict[str, str]]:

@@ -11,8 +11,9 @@ from calibudget.pipeline.evaluate import EvaluationRequest, evaluate
 from calibudget.pipeline.explain import explain, read_evidence
 from calibudget.pipeline.verify import verify
 from calibudget.recipe.load import load_recipe
+from calibudget.report.page import write_report
 from calibudget.store.scores import read_scores
-from tests.report.conftest import CANARIES, LABEL, Page, make_run, shown, write_report
+from tests.report.conftest import CANARIES, LABEL, Page, make_run, shown
 
 
 def _document(run_dir: Path, name: str) -> Any:

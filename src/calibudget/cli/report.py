@@ -26,15 +26,14 @@ def report(
     from calibudget.cli.progress import progress_bar
     from calibudget.errors import ArtefactError
     from calibudget.pipeline.run_directory import RECIPE_NAME
-    from calibudget.report.page import write_page
-    from calibudget.report.run import run_facts
+    from calibudget.report.page import write_page, write_report
     from calibudget.study.freeze import FROZEN
 
     if not directory.is_dir():
         raise ArtefactError(f"{directory}: no such directory")
     with progress_bar() as progress:
         if (directory / RECIPE_NAME).exists():
-            written = write_page("run.html", {"run": run_facts(directory, data_dir, progress)}, directory, output)
+            written = write_report(directory, output=output, data_dir=data_dir, progress=progress)
         elif (directory / FROZEN.name).exists():
             from calibudget.study.reporting.report import page_facts  # what draws its figures takes a second to import
 

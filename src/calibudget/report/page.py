@@ -10,11 +10,28 @@ from typing import Any, Final
 
 from calibudget.errors import requires
 from calibudget.pipeline.explain import digits
+from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.run_directory import check_no_run
+from calibudget.report.run import run_facts
 from calibudget.store.checksums import REPORT_NAME
 from calibudget.store.files import resolved, write_atomic
 
 _TEMPLATES: Final = Path(__file__).parent / "templates"
+
+
+def write_report(
+    run_dir: Path, *, output: Path | None = None, data_dir: Path | None = None, progress: Progress = silent
+) -> Path:
+    """Write one HTML file that shows a run, finished or not, whole or not; its path is returned.
+
+    It is `report.html` in the directory, unless another `output` is named. With `data_dir`, where the run's sources
+    lie, their texts are shown with the calibration records.
+
+    Raises:
+        InputError: the sources can't be read.
+        DependencyError: an extra isn't installed.
+    """
+    return write_page("run.html", {"run": run_facts(run_dir, data_dir, progress)}, run_dir, output)
 
 
 def write_page(template: str, facts: Mapping[str, Any], directory: Path, output: Path | None) -> Path:
