@@ -47,9 +47,7 @@ class Comparison:
 def check(exported: Exported, *, python: str | None = None) -> Comparison:
     """Load an exported folder with its trainer's own code, and compare ids and labels with ours.
 
-    Args:
-        exported: what was handed over.
-        python: the interpreter that has the trainer; this one by default.
+    The interpreter `python` has the trainer, this one by default.
 
     Raises:
         InputError: the trainer has no loader that could be run without training.

@@ -70,16 +70,9 @@ def export(
     allow_other_model: bool = False,
     progress: Progress = silent,
 ) -> Exported:
-    """Write a finished run's train set for a trainer.
+    """Write a finished run's train set for one of `TRAINERS`, into a folder that isn't there yet, or is empty.
 
-    Args:
-        run_dir: the run directory; it has to verify.
-        trainer: one of `TRAINERS`.
-        output_dir: a folder that isn't there yet, or is empty.
-        overrides: training options as `train` takes them.
-        model: where the model lies, if not where the recipe says.
-        allow_other_model: hand over to another model than the calibrated one.
-        progress: told of the stages.
+    The run has to verify. Overrides and the rest are as `train` takes them.
 
     Raises:
         InputError: no such trainer, or an option that isn't used for it.

@@ -152,16 +152,11 @@ def _merged(files: Sequence[tuple[Path, ScoreFile]]) -> ScoreFile:
 
 
 def export_calibration(recipe: Recipe, output: str | Path, *, progress: Progress = silent) -> int:
-    """Write the calibration records as the texts that are scored, to be scored elsewhere; see `run --scores`.
+    """Write the calibration records as the texts that are scored, to be scored elsewhere; how many is returned.
 
-    Args:
-        recipe: its sources, the tokenizer of its model, template and calibration are used.
-        output: the JSONL file to write, a line a record, ordered by source, then record id: `source`, `record_id`,
-            `prompt` and `completion` under the template (no BOS, the end included), `response_tokens`, `answer`.
-        progress: told how far reading is.
-
-    Returns:
-        How many records it holds.
+    The file is JSONL, a line a record, ordered by source, then record id: `source`, `record_id`, `prompt` and
+    `completion` under the template (no BOS, the end included), `response_tokens`, `answer`. `run --scores` takes back
+    what comes of it.
 
     Raises:
         RecipeError: the recipe says `calibration: none`, or no model whose tokenizer could render.

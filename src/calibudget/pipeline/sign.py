@@ -25,15 +25,10 @@ from calibudget.store.manifest import MANIFEST
 
 
 def sign(run_dir: str | Path, key_file: str | Path) -> str:
-    """Sign a finished run that verifies.
+    """Sign a finished run that verifies, with a private key, into its `signature.dsse.json`; the key's id is returned.
 
-    Args:
-        run_dir: the run directory; `signature.dsse.json` is written into it. Another key's signature of the same files
-            stays beside the new one.
-        key_file: the private key.
-
-    Returns:
-        The key's id: SHA-256 of its public part in DER form.
+    The id is the SHA-256 of the key's public part in DER form. Another key's signature of the same files stays beside
+    the new one.
 
     Raises:
         DependencyError: the extra `sign` isn't installed.

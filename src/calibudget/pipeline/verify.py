@@ -170,12 +170,9 @@ def verified(directory: Path, so: str, refusal: type[CalibudgetError] = Artefact
 
 
 def check_distribution(directory: Path | None = None) -> Verification:
-    """Compare every file of a distribution with its `SHA256SUMS.tsv` (paper, appendix).
+    """Compare every file of an unpacked sdist, or the installed package, with its `SHA256SUMS.tsv` (paper, appendix).
 
     Files that Python compiled, and the metadata that a builder adds to an sdist, aren't bound.
-
-    Args:
-        directory: an unpacked sdist; None is the installed package.
 
     Raises:
         ArtefactError: there are no sums: a checkout or an editable install, whose files change as they like.

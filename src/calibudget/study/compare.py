@@ -38,16 +38,9 @@ def comparison(
 ) -> Protocol:
     """The protocol that compares policies on a recipe's own held-out records.
 
-    The first policy is the one that claims are of, and its seeds are the recipe's own and those that follow it. What is
-    claimed is the share of right answers where every source's answers can be checked, else the NLL a token; NLL an
-    answer and S are measured beside it.
-
-    Args:
-        recipe_file: the recipe; it must hold records out.
-        policies: at least two, each once.
-        seeds: how many seeds every policy gets, at least 1.
-        overrides: `key=value` fields of the recipe to replace.
-        training: options of training.
+    The first policy is the one that claims are of, and every policy gets so many seeds: the recipe's own and those that
+    follow it. What is claimed is the share of right answers where every source's answers can be checked, else the NLL a
+    token; NLL an answer and S are measured beside it.
 
     Raises:
         RecipeError, AllocationError: the recipe, or a policy that there isn't.

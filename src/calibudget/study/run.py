@@ -87,14 +87,8 @@ def run_study(
 ) -> StudyOutcome:
     """Run every cell of a frozen study that isn't finished.
 
-    Args:
-        protocol: must be what is frozen.
-        directory: the study's.
-        runner: makes the cells of this process; the pipeline by default.
-        engine: "local" for this process, "ray" for actors on a cluster; see `RayMakers`.
-        workers: how many cells a cluster makes at a time.
-        address: a Ray cluster's; None starts one on this machine.
-        progress: told how far the study is.
+    The engine is "local" for this process, where a `runner` makes the cells (the pipeline by default), or "ray" for
+    actors on a cluster, so many `workers` at a time; without an address it is started on this machine.
 
     Raises:
         CheckFailedError: protocol, recipe, data or code aren't what is frozen.

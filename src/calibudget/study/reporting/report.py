@@ -37,15 +37,9 @@ REPORT_NAME: Final = "report"
 
 
 def write_report(directory: Path, *, output: Path | None = None, partial: bool = False) -> Path:
-    """Write a study's report.
+    """Write a study's report into `output`, or `report/` in its directory; the path of `report.md` is returned.
 
-    Args:
-        directory: the study's.
-        output: where it goes; `report/` in the study's directory by default.
-        partial: report although cells are missing, and say so.
-
-    Returns:
-        The path of `report.md`.
+    A `partial` one is written although cells are missing, and says so.
 
     Raises:
         ArtefactError, StudyError: the cells can't be used, see `load_results`.
