@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from itertools import accumulate, repeat
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
@@ -146,7 +146,7 @@ def name_rows(spec: SourceSpec, given: Input, tally: Tally) -> Iterator[pa.Recor
             texts += many[0]
             prompts += many[1]
             places.extend(found.places)
-            answers.extend(repeat(-1, len(found.rows)))
+            answers += array("b", [-1]) * len(found.rows)
         else:
             for at, fields in zip(found.places, found.rows, strict=True) if isinstance(found, Block) else (found,):
                 tally.read += 1
