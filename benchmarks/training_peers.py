@@ -362,22 +362,12 @@ def unsloth(given: argparse.Namespace) -> None:
     bench = Bench(given)
     folder = written_model(bench)
     gpu.free()
+    dtype = torch.float32 if bench.on_cpu else torch.bfloat16
     model, tokenizer = FastLanguageModel.from_pretrained(
-        str(folder),
-        max_seq_length=bench.packed,
-        dtype=torch.float32 if bench.on_cpu else torch.bfloat16,
-        load_in_4bit=False,
-        local_files_only=True,
+        str(folder), max_seq_length=bench.packed, dtype=dtype, load_in_4bit=False, local_files_only=True
     )
-    model = FastLanguageModel.get_peft_model(
-        model,
-        r=RANK,
-        lora_alpha=RANK,
-        lora_dropout=0,
-        bias="none",
-        target_modules=TARGETS,
-        use_gradient_checkpointing=False,
-    )
+    factors = {"r": RANK, "lora_alpha": RANK, "lora_dropout": 0, "bias": "none", "target_modules": TARGETS}
+    model = FastLanguageModel.get_peft_model(model, use_gradient_checkpointing=False, **factors)
     ordered = bench.in_order()
     rows = [{"input_ids": e.ids.tolist(), "labels": labels_of(e)} for e in ordered]
     seen: list[int] = []
@@ -389,17 +379,10 @@ def unsloth(given: argparse.Namespace) -> None:
             seen[len(bench.stamps) :] = [sum(seen[len(bench.stamps) :]) + count]
             return super().training_step(model, inputs, *args, **kwargs)
 
+    packs = {"per_device_train_batch_size": 4, "packing": True, "max_length": bench.packed}
     trainer = Counting(
         model=model,
-        args=settings(
-            SFTConfig,
-            bench,
-            liger=False,
-            per_device_train_batch_size=4,
-            packing=True,
-            max_length=bench.packed,
-            optim="adamw_torch",
-        ),
+        args=settings(SFTConfig, bench, liger=False, optim="adamw_torch", **packs),
         train_dataset=Dataset.from_list(rows),
         processing_class=tokenizer,
         callbacks=[gpu.stamping(bench.stamp, bench.losses)],
@@ -462,23 +445,9 @@ class TuneLog:
         return None
 
 
-def torchtune(given: argparse.Namespace) -> None:
-    """torchtune's own recipe for one device, packed and compiled, driven by its own configuration."""
-    import gpu
-    import torch
-    from omegaconf import OmegaConf
-
-    sys.modules["training_peers"] = sys.modules["__main__"]
-    recipes = (
-        Path(importlib.util.find_spec("torchtune").origin).parent.parent / "recipes"
-    )  # no package, by its own word
-    spec = importlib.util.spec_from_file_location("recipe", recipes / "lora_finetune_single_device.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-
-    bench = Bench(given)
-    BENCH.append(bench)
-    shape, folder = bench.shape, written_model(bench)
+def tune_config(bench: Bench, folder: Path) -> dict[str, Any]:
+    """What the recipe reads; a component is named by where it lies."""
+    shape = bench.shape
     model = {
         "_component_": "torchtune.models.llama2.lora_llama2",
         "lora_attn_modules": ["q_proj", "k_proj", "v_proj", "output_proj"],
@@ -495,7 +464,7 @@ def torchtune(given: argparse.Namespace) -> None:
         "lora_alpha": RANK,
         "lora_dropout": 0.0,
     }
-    config = {
+    return {
         "output_dir": "/tmp/tune",
         "model": model,
         "tokenizer": {"_component_": "training_peers.tune_tokenizer"},
@@ -522,11 +491,29 @@ def torchtune(given: argparse.Namespace) -> None:
         "gradient_accumulation_steps": 1,
         "compile": not bench.on_cpu,
         "metric_logger": {"_component_": "training_peers.TuneLog"},
-        "device": given.device,
+        "device": bench.given.device,
         "dtype": "fp32" if bench.on_cpu else "bf16",
         "enable_activation_checkpointing": False,
     }
-    recipe = module.LoRAFinetuneRecipeSingleDevice(cfg := OmegaConf.create(config))
+
+
+def torchtune(given: argparse.Namespace) -> None:
+    """torchtune's own recipe for one device, packed and compiled, driven by its own configuration."""
+    import gpu
+    import torch
+    from omegaconf import OmegaConf
+
+    sys.modules["training_peers"] = sys.modules["__main__"]
+    recipes = (
+        Path(importlib.util.find_spec("torchtune").origin).parent.parent / "recipes"
+    )  # no package, by its own word
+    spec = importlib.util.spec_from_file_location("recipe", recipes / "lora_finetune_single_device.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+    bench = Bench(given)
+    BENCH.append(bench)
+    recipe = module.LoRAFinetuneRecipeSingleDevice(cfg := OmegaConf.create(tune_config(bench, written_model(bench))))
     recipe.save_checkpoint = lambda *_args, **_kwargs: None
     recipe.setup(cfg)
     gpu.free()
@@ -539,7 +526,7 @@ def torchtune(given: argparse.Namespace) -> None:
     labelled = sum(e.response_length for e in bench.examples) / sum(e.length for e in bench.examples)
     frozen = sum(p.numel() for n, p in recipe._model.named_parameters() if ".layers." in f".{n}" and p.dim() == 2)
     factors = sum(p.numel() for n, p in recipe._model.named_parameters() if "lora_" in n)
-    head = shape["vocab_size"] * shape["hidden_size"]
+    head = bench.shape["vocab_size"] * bench.shape["hidden_size"]
     operations = 4.0 * (frozen - factors) + 6.0 * factors + 4.0 * head * labelled
     bench.row("torchtune's LoRA recipe, packed, compiled", seen, operations, ("torchtune", "torchao"))
 
