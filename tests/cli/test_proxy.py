@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from calibudget.cli.influence import app
-from calibudget.errors import ArtefactError, CalibudgetError
 from calibudget.pipeline.proxy_files import read_proxy_file, write_proxy_file
 from calibudget.selection.proxy import PAPER_SUBGROUPS, ProxyHeader, ProxyRecord, ProxyScores, proxy_pool
 from calibudget.store.checksums import file_digest
@@ -50,31 +48,23 @@ def _record(position: int, source: str, record_id: str) -> ProxyRecord:
     )
 
 
-def call(*arguments: object) -> str:
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    if isinstance(result.exception, CalibudgetError):
-        raise result.exception
-    assert result.exit_code == 0, result.output
-    return result.output
-
-
-def test_merge_writes_the_best_candidate_first(shards: Any, tmp_path: Path) -> None:
+def test_merge_writes_the_best_candidate_first(calibudget: Any, shards: Any, tmp_path: Path) -> None:
     merged = tmp_path / "merged.jsonl"
-    output = call("merge", *shards[::-1], "--output", merged)
+    output = calibudget("proxy", "merge", *shards[::-1], "--output", merged).out
     assert "6 records, all 6 candidates, 8 subgroups" in output
     scores = read_proxy_file(merged)
     assert [(record.score, record.record_id) for record in scores.records] == [
         (1.5, "b1"), (1.375, "b2"), (1.25, "b3"), (1.125, "p0"), (1.0, "p1"), (0.875, "b0"),
     ]  # fmt: skip
     again = tmp_path / "again.jsonl"
-    call("merge", *shards, "--output", again)
+    calibudget("proxy", "merge", *shards, "--output", again)
     assert again.read_bytes() == merged.read_bytes()
-    assert "all 6 candidates" in call("validate", merged)
+    assert "all 6 candidates" in calibudget("proxy", "validate", merged).out
 
 
-def test_json_output_binds_every_file(shards: Any, tmp_path: Path) -> None:
+def test_json_output_binds_every_file(calibudget: Any, shards: Any, tmp_path: Path) -> None:
     merged = tmp_path / "merged.jsonl"
-    report = json.loads(call("merge", *shards, "--output", merged, "--json"))
+    report = json.loads(calibudget("proxy", "merge", *shards, "--output", merged, "--json").out)
     assert report["schema"] == "calibudget.proxy-report/1"
     assert report["records"] == report["pool_size"] == 6
     assert report["pool_sha256"] == proxy_pool(POOLS).sha256
@@ -87,23 +77,25 @@ def test_json_output_binds_every_file(shards: Any, tmp_path: Path) -> None:
     assert report["output"]["sha256"] == file_digest(merged).sha256
 
 
-def test_the_output_must_not_be_one_of_the_shards(shards: Any) -> None:
+def test_the_output_must_not_be_one_of_the_shards(calibudget: Any, shards: Any) -> None:
     before = shards[3].read_bytes()
-    with pytest.raises(ArtefactError, match="is one of the shards"):
-        call("merge", *shards, "--output", shards[3])
+    refused = calibudget("proxy", "merge", *shards, "--output", shards[3])
+    assert (refused.code, refused.out) == (2, "")
+    assert "is one of the shards" in refused.err
     assert shards[3].read_bytes() == before
 
 
-def test_the_pool_of_a_run_holds_or_refuses_the_scores(shards: Any, tmp_path: Path) -> None:
+def test_the_pool_of_a_run_holds_or_refuses_the_scores(calibudget: Any, shards: Any, tmp_path: Path) -> None:
     run, other = tmp_path / "run", tmp_path / "other"
     for directory, pools in ((run, POOLS), (other, POOLS | {"piqa": ["p0", "p2"]})):
         directory.mkdir()
         _write_splits(directory / "splits.parquet", pools)
-    assert "the pool of the run" in call("validate", *shards, "--pool", run)
-    assert "the pool of the run" in call("validate", shards[0], "--pool", run / "splits.parquet")
+    assert "the pool of the run" in calibudget("proxy", "validate", *shards, "--pool", run).out
+    assert "the pool of the run" in calibudget("proxy", "validate", shards[0], "--pool", run / "splits.parquet").out
     merged = tmp_path / "merged.jsonl"
-    with pytest.raises(ArtefactError, match=r"another pool \(6 candidates, .*score this pool again"):
-        call("merge", *shards, "--pool", other, "--output", merged)
+    refused = calibudget("proxy", "merge", *shards, "--pool", other, "--output", merged)
+    assert (refused.code, refused.out) == (2, "")
+    assert re.search(r"another pool \(6 candidates, .*score this pool again", refused.err)
     assert not merged.exists()
 
 

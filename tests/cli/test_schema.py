@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 import yaml
 from jsonschema import Draft202012Validator
-from typer.testing import CliRunner
 
-from calibudget.cli.main import app
 from calibudget.cli.schema import schemas
 
 ROOT = Path(__file__).parents[2]
@@ -37,11 +35,10 @@ def loaded(path: Path) -> Any:
 
 
 @pytest.mark.parametrize("name", sorted(SCHEMAS))
-def test_each_is_a_schema_and_is_printed(name: str) -> None:
+def test_each_is_a_schema_and_is_printed(calibudget: Any, name: str) -> None:
     Draft202012Validator.check_schema(SCHEMAS[name])
-    printed = CliRunner().invoke(app, ["schema", name])
-    assert json.loads(printed.stdout) == SCHEMAS[name]
-    assert name in CliRunner().invoke(app, ["schema"]).stdout.split()
+    assert json.loads(calibudget("schema", name).out) == SCHEMAS[name]
+    assert name in calibudget("schema").out.split()
 
 
 def test_recipes_and_protocols_are_taken() -> None:

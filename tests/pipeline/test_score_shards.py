@@ -6,9 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
 
-from calibudget.cli.main import app
 from calibudget.errors import ArtefactError, ScoringError
 from calibudget.pipeline.score import merge_scores, score
 from calibudget.recipe.load import load_recipe
@@ -24,16 +22,13 @@ def recipe(tmp_path: Path, tiny_directory: Path) -> Recipe:
     return load_recipe(fruit_recipe(tmp_path, count=40, checked=True, **fields))
 
 
-def test_merged_shards_are_the_whole(recipe: Recipe, tmp_path: Path) -> None:
+def test_merged_shards_are_the_whole(calibudget: Any, recipe: Recipe, tmp_path: Path) -> None:
     score(recipe, output=tmp_path / "whole.parquet")
     parts = [tmp_path / f"part-{index}.parquet" for index in (1, 2, 3)]
     counts = [len(score(recipe, output=part, shard=Shard(index=i, count=3))) for i, part in enumerate(parts, start=1)]
     assert sum(counts) == 24
     assert all(counts)
-    result = CliRunner().invoke(
-        app, ["score", "merge", *map(str, parts[::-1]), "--output", str(tmp_path / "all.parquet")]
-    )
-    assert result.exit_code == 0, result.output
+    assert calibudget("score", "merge", *parts[::-1], "--output", tmp_path / "all.parquet").code == 0
     assert (tmp_path / "all.parquet").read_bytes() == (tmp_path / "whole.parquet").read_bytes()
     with pytest.raises(ArtefactError, match="shard 2 of 3 is missing"):
         merge_scores([parts[0], parts[2]], tmp_path / "other.parquet")
