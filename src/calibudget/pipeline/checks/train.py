@@ -133,8 +133,8 @@ def _check_row(
     make: _Maker,
     expected_row: Callable[[Record, RowRole], Mapping[str, object]],
     compared: Sequence[str],
-) -> Record | None:
-    """Compare a row with the record that its original fields make, which is returned if they make one."""
+) -> None:
+    """Compare a row with the record that its original fields make."""
     original = row["original"]
     try:
         record = make(original if isinstance(original, Mapping) else {})
@@ -143,10 +143,9 @@ def _check_row(
         expected = expected_row(record, "companion" if row["role"] == "companion" else "source")
     except InputError as error:
         findings.add(file, f"{place}: original", "fields that the recipe can use", str(error))
-        return None
+        return
     for name in compared:
         findings.compare(file, expected.get(name), row.get(name), field=f"{place}: {name}")
-    return record
 
 
 def _check_picks(findings: Findings, file: str, label: str, picks: Iterable[str], found: list[str]) -> None:
