@@ -21,7 +21,7 @@ from calibudget.evaluation.aggregates import PanelResult, TaskScore, aggregate
 from calibudget.evaluation.benchmarks import Benchmark
 from calibudget.records import SourceFile
 from calibudget.store.json_records import Artefact
-from calibudget.store.parquet import read_table, write_table
+from calibudget.store.parquet import columns, read_table, write_table
 from calibudget.values import ByLabel, ByName, Count, Digest, Number
 
 PREDICTIONS_NAME: Final = "predictions.parquet"
@@ -33,18 +33,9 @@ _MOST_NLL: Final = 1e100
 #: has no answer that could be judged.
 ItemVerdict = Literal["right", "wrong", "unparsable", "timeout", "deferred", "unchecked"]
 
-_COLUMNS: Final = pa.schema(
-    [
-        pa.field("task", pa.string(), nullable=False),
-        pa.field("item_id", pa.string(), nullable=False),
-        pa.field("text", pa.string(), nullable=False),
-        pa.field("prediction", pa.string()),
-        pa.field("gold", pa.string()),
-        pa.field("verdict", pa.string(), nullable=False),
-        pa.field("reason", pa.string(), nullable=False),
-        pa.field("nll", pa.float64()),
-        pa.field("response_tokens", pa.int64()),
-    ]
+_COLUMNS: Final = columns(
+    "task string, item_id string, text string, prediction string?, gold string?, verdict string, reason string, "
+    "nll double?, response_tokens int64?"
 )
 
 
@@ -84,8 +75,8 @@ def answer_nll(one: Prediction) -> float | None:
 def write_predictions(path: Path, predictions: Iterable[Prediction]) -> None:
     """Write `predictions.parquet`, atomically, ordered by task and item id; same predictions, same bytes."""
     ordered = sorted(predictions, key=lambda one: (one.task, one.item_id))
-    columns = {name: [getattr(one, name) for one in ordered] for name in _COLUMNS.names}
-    write_table(path, pa.table(columns, schema=_COLUMNS), {"schema": _SCHEMA}, dictionary=["task", "verdict"])
+    values = {name: [getattr(one, name) for one in ordered] for name in _COLUMNS.names}
+    write_table(path, pa.table(values, schema=_COLUMNS), {"schema": _SCHEMA}, dictionary=["task", "verdict"])
 
 
 def read_predictions(path: Path) -> tuple[Prediction, ...]:

@@ -24,6 +24,13 @@ _SEAL: Final = "sha256"
 _ROW_GROUP: Final = 1_048_576
 
 
+def columns(text: str) -> pa.Schema:
+    """The schema of columns written as names and Arrow's types; one that may hold nulls has a "?" behind it."""
+    named = [column.split() for column in text.split(",")]
+    types = {name: (pa.type_for_alias(kind.rstrip("?")), kind.endswith("?")) for name, kind in named}
+    return pa.schema([pa.field(name, kind, nullable=nullable) for name, (kind, nullable) in types.items()])
+
+
 def write_table(path: Path, table: pa.Table, metadata: Mapping[str, object], *, dictionary: list[str]) -> None:
     """Write a table with its metadata, atomically; same content, same pyarrow, same bytes.
 

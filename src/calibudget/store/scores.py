@@ -16,20 +16,13 @@ from calibudget.records import ErrorRule, Nats, Score, error_of
 from calibudget.store.canonical import canonical_json, sha256_hex
 from calibudget.store.evaluation_logs import Judge, rows_elsewhere, table_rows
 from calibudget.store.json_records import Artefact, Shape
-from calibudget.store.parquet import load_table, read_table, table_metadata, write_table
+from calibudget.store.parquet import columns, load_table, read_table, table_metadata, write_table
 from calibudget.values import Count, Flag, Number, Text, check_labels
 
 SCORES_NAME: Final = "scores.parquet"
-_COLUMNS: Final = pa.schema(
-    [
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("record_id", pa.string(), nullable=False),
-        pa.field("response_tokens", pa.int64(), nullable=False),
-        pa.field("nll", pa.float64(), nullable=False),
-        pa.field("correct", pa.bool_()),
-        pa.field("prediction", pa.string()),
-        pa.field("error", pa.float64(), nullable=False),
-    ]
+_COLUMNS: Final = columns(
+    "source string, record_id string, response_tokens int64, nll double, correct bool?, prediction string?, "
+    "error double"
 )
 
 
@@ -97,9 +90,9 @@ def write_scores(path: Path, scores: Iterable[Score], *, error: ErrorRule, prove
     """
     rows = [_row_json(score) for score in ordered(scores)]
     checked = _parse_rows(((f"{path.name}: score {n}", row) for n, row in enumerate(rows, start=1)), path.name, error)
-    columns = {name: [getattr(score, name) for score in checked] for name in _COLUMNS.names}
+    values = {name: [getattr(score, name) for score in checked] for name in _COLUMNS.names}
     metadata = _METADATA.to_json(_Metadata(error=error, provenance=provenance))
-    write_table(path, pa.table(columns, schema=_COLUMNS), metadata, dictionary=["source"])
+    write_table(path, pa.table(values, schema=_COLUMNS), metadata, dictionary=["source"])
 
 
 def read_scores(path: Path) -> ScoreFile:

@@ -15,18 +15,11 @@ from calibudget.errors import ArtefactError
 from calibudget.records import SelectorScores
 from calibudget.store.evaluation_logs import json_lines, table_rows
 from calibudget.store.json_records import Artefact, Shape
-from calibudget.store.parquet import load_table, read_table, write_table
+from calibudget.store.parquet import columns, load_table, read_table, write_table
 from calibudget.values import ByName, Number, Text
 
 SELECTOR_NAME: Final = "selector.parquet"
-_COLUMNS: Final = pa.schema(
-    [
-        pa.field("selector", pa.string(), nullable=False),
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("record_id", pa.string(), nullable=False),
-        pa.field("score", pa.float64(), nullable=False),
-    ]
-)
+_COLUMNS: Final = columns("selector string, source string, record_id string, score double")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +47,9 @@ def write_selector(path: Path, parts: Mapping[str, SelectorScores]) -> None:
         for source, scores in part.scores.items()
         for record_id, score in scores.items()
     )
-    columns = {name: [row[i] for row in rows] for i, name in enumerate(_Row._fields)}
+    values = {name: [row[i] for row in rows] for i, name in enumerate(_Row._fields)}
     metadata = _METADATA.to_json(_Metadata(selectors={name: part.parameters for name, part in parts.items()}))
-    write_table(path, pa.table(columns, schema=_COLUMNS), metadata, dictionary=["selector", "source"])
+    write_table(path, pa.table(values, schema=_COLUMNS), metadata, dictionary=["selector", "source"])
 
 
 def read_selector(path: Path) -> dict[str, SelectorScores]:

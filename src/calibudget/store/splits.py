@@ -17,22 +17,15 @@ from calibudget.keys import order_keys
 from calibudget.records import Split
 from calibudget.sequences import MadeOnDemand, chunks
 from calibudget.store.json_records import Artefact
-from calibudget.store.parquet import read_table, write_tables
+from calibudget.store.parquet import columns, read_table, write_tables
 from calibudget.values import Integer, check_labels
 
 SPLITS_NAME: Final = "splits.parquet"
 _CHUNK: Final = 65_536
 _NONE: Final = range(0)
-_COLUMNS: Final = pa.schema(
-    [
-        pa.field("source", pa.string(), nullable=False),
-        pa.field("record_id", pa.string(), nullable=False),
-        pa.field("role", pa.string(), nullable=False),
-        pa.field("key", pa.binary(32), nullable=False),
-        pa.field("prompt_tokens", pa.int64()),
-        pa.field("response_tokens", pa.int64()),
-    ]
-)
+_COLUMNS: Final = columns(
+    "source string, record_id string, role string, prompt_tokens int64?, response_tokens int64?"
+).insert(3, pa.field("key", pa.binary(32), nullable=False))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,8 +226,7 @@ def _check_held_out(name: str, ids: pa.ChunkedArray, label: str, evaluation: ran
 
 def _rows_of(table: pa.Table) -> Iterator[_Row]:
     for start in range(0, table.num_rows, _CHUNK):
-        columns = table.slice(start, _CHUNK).columns
-        yield from map(_Row, *(column.to_pylist() for column in columns))
+        yield from map(_Row, *(column.to_pylist() for column in table.slice(start, _CHUNK).columns))
 
 
 def _row_fault(row: _Row) -> tuple[str, str] | None:

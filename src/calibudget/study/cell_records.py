@@ -20,7 +20,7 @@ from calibudget.errors import ArtefactError
 from calibudget.pipeline.progress import Progress
 from calibudget.records import Unit
 from calibudget.store.json_records import Artefact
-from calibudget.store.parquet import read_table, write_table
+from calibudget.store.parquet import columns, read_table, write_table
 from calibudget.values import ByLabel, ByName, Count, Digest, Number, Size
 
 ITEMS_NAME: Final = "items.parquet"
@@ -166,14 +166,7 @@ def read_cell(path: Path) -> CellResult:
 
 
 _SCHEMA: Final = "calibudget.items/1"
-_COLUMNS: Final = pa.schema(
-    [
-        pa.field("task", pa.string(), nullable=False),
-        pa.field("item", pa.string(), nullable=False),
-        pa.field("metric", pa.string(), nullable=False),
-        pa.field("value", pa.float64()),
-    ]
-)
+_COLUMNS: Final = columns("task string, item string, metric string, value double?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,8 +199,8 @@ class Summary:
 def write_items(path: Path, scores: Iterable[ItemScore]) -> None:
     """Write `items.parquet`, atomically, in order; same scores, same bytes."""
     ordered = sorted(scores, key=lambda one: (one.task, one.item, one.metric))
-    columns = dict(zip(_COLUMNS.names, map(list, zip(*map(astuple, ordered), strict=True)), strict=False))
-    table = pa.table({name: columns.get(name, []) for name in _COLUMNS.names}, schema=_COLUMNS)
+    values = dict(zip(_COLUMNS.names, map(list, zip(*map(astuple, ordered), strict=True)), strict=False))
+    table = pa.table({name: values.get(name, []) for name in _COLUMNS.names}, schema=_COLUMNS)
     write_table(path, table, {"schema": _SCHEMA}, dictionary=["task", "metric"])
 
 
