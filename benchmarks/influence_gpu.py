@@ -5,7 +5,7 @@
 
 Parts: `small` takes SmolLM2 (`--model`; random weights of its shape without), `seven` random weights of the 7B shape,
 `sketch` a vector of 1e8 values. The peer is LESS's way: peft in bfloat16, one example at a time, its gradients joined
-to one vector, Adam's update formed of it; both sides get the same factors, moments and sketch. Times are of whole
+to one vector, Adam's update formed of it; both sides get the same factors, second moment and sketch. Times are of whole
 loops after a warm-up, in one process. Cosines are between the two sides' vectors for the same example, and of each side
 with float32 arithmetic on the same rounded weights where that is made. Examples are random ids; with `--data` (the file
 that influence_ab.py makes) those of `small` are real text. Prints one Markdown table and writes it with all numbers to
@@ -20,7 +20,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -48,10 +48,11 @@ STEPS = 8
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """What both sides are given: the peer's parameters in its order, the moments, the sketch."""
+    """What both sides are given: the peer's parameters in its order, Adam's second moment, the sketch."""
 
     names: list[str]
-    direction: Direction
+    square: torch.Tensor
+    config: TrainingConfig
     table: SketchTable
     batch_tokens: int
 
@@ -148,13 +149,13 @@ def compare(
     shared = list(examples[:few])
     peer = add_adapter(make(torch.bfloat16), config, "benchmark")
     started(peer)
-    moments = pretended_moments(peer)
+    square = pretended_square(peer)
     cut_to_bfloat16(peer)
-    table = SketchTable(CountSketch(dimension=arguments.dimension, seed=1), moments[0].numel(), device)
-    direction = adam_direction(moments[1], config, STEPS)
+    table = SketchTable(CountSketch(dimension=arguments.dimension, seed=1), square.numel(), device)
+    direction = adam_direction(square, config, STEPS)
 
     names = [name for name, parameter in peer.named_parameters() if parameter.requires_grad]
-    given = Given(names=names, direction=direction, table=table, batch_tokens=arguments.batch_tokens)
+    given = Given(names=names, square=square, config=config, table=table, batch_tokens=arguments.batch_tokens)
     less_sketches(peer, names, shared[:2], direction, table)
     seconds, theirs = timed(lambda: less_gradients(peer, names, shared), device)
     row(report, part, "one backward an example: gradients", seconds, shared)
@@ -227,7 +228,7 @@ def ours(
         report.row(part, f"{way}: gradients with float32", **angles(found, theirs[1]))
     found = None
     free()
-    direction = replace(given.direction, square=in_layout(given.direction.square, learner, given.names))
+    direction = adam_direction(in_layout(given.square, learner, given.names), given.config, STEPS)
     table = copy(given.table)
     table.bins = in_layout(table.bins, learner, given.names)
     parts = [
@@ -334,12 +335,12 @@ def cut_to_bfloat16(model: Any) -> None:
             parameter.data = parameter.data.bfloat16()
 
 
-def pretended_moments(model: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    """Moments of the size that gradients have, without a training run; both sides use the same."""
+def pretended_square(model: Any) -> torch.Tensor:
+    """A second moment of the size that gradients have, without a training run; both sides use the same."""
     size = sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
     generator = torch.Generator(model.device).manual_seed(5)
     draw = torch.randn(size, generator=generator, device=model.device)
-    return draw * 1e-4, (draw * 1e-3).square() * (1 - 0.999**STEPS)
+    return (draw * 1e-3).square() * (1 - 0.999**STEPS)
 
 
 def aligned(learner: Learner, names: list[str]) -> list[slice]:
