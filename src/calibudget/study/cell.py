@@ -123,8 +123,9 @@ def settings_of(protocol: Protocol, cell: Cell, document: Document) -> CellSetti
     )
 
 
-def settings_of_all(protocol: Protocol, document: Document) -> dict[Cell, CellSettings]:
+def settings_of_all(protocol: Protocol) -> dict[Cell, CellSettings]:
     """`settings_of` of every cell, in the order in which cells are run."""
+    document = base_recipe(protocol)
     return {cell: settings_of(protocol, cell, document) for cell in cells_of(protocol)}
 
 

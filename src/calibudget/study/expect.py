@@ -30,7 +30,6 @@ from calibudget.store.canonical import canonical_json
 from calibudget.study.cell import (
     CellSettings,
     asking_of,
-    base_recipe,
     scored_by,
     settings_of_all,
     settings_sha256,
@@ -159,7 +158,7 @@ def expect_study(protocol: Protocol, directory: Path | None, *, progress: Progre
     """
     planned = () if directory is None else plan_cells(protocol, read_frozen(directory), directory)
     done = [one for one in map(read_finished, planned) if one is not None]
-    settings = settings_of_all(protocol, base_recipe(protocol))
+    settings = settings_of_all(protocol)
     sizes = _sizes(protocol, settings, progress)
     scored = _scored(settings, {one.cell.name for one in done})
     found = {}

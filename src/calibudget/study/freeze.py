@@ -19,7 +19,7 @@ from calibudget.errors import ArtefactError, CheckFailedError, StudyError
 from calibudget.hardware import own_version
 from calibudget.lm.model_files import portable_model, resolve_model
 from calibudget.pipeline.evaluate import benchmarks_of
-from calibudget.pipeline.progress import Progress, each, silent
+from calibudget.pipeline.progress import Progress, each
 from calibudget.pipeline.run_directory import check_no_run
 from calibudget.pipeline.shared_resources import Shared
 from calibudget.recipe.load import recipe_from_fields, resolved_fields
@@ -157,22 +157,15 @@ class Frozen:
 FROZEN: Final = Artefact("calibudget.frozen/1", Frozen, seal="frozen_sha256")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """Each cell's settings as a protocol stands now, and the version that it would freeze as."""
-
-    settings: Mapping[Cell, CellSettings]
-    version: Version
-
-
-def examine(protocol: Protocol, shared: Shared, progress: Progress = silent) -> Subject:
-    """Put all cells' settings together and take the digests of what they depend on.
+def version_of(
+    protocol: Protocol, settings: Mapping[Cell, CellSettings], shared: Shared, progress: Progress
+) -> Version:
+    """What a protocol would freeze as now: with the digests of what its cells depend on.
 
     Raises:
         InputError: what the cells need can't be read, or a part of the protocol can't be put together.
     """
     document = base_recipe(protocol)
-    settings = settings_of_all(protocol, document)
     recipe = resolved_fields(recipe_from_fields(document.value, document, base_dir=protocol.base_dir))
     data = data_of(protocol, {cell.name: one for cell, one in settings.items()}, shared, progress)
     stated = protocol.to_json()
@@ -182,7 +175,7 @@ def examine(protocol: Protocol, shared: Shared, progress: Progress = silent) -> 
         "data": sha256_hex(canonical_json(data)),
         "code": code_sha256(*SHOWS),
     }
-    made = Version(
+    return Version(
         protocol=stated,
         recipe=recipe,
         data=data,
@@ -190,7 +183,6 @@ def examine(protocol: Protocol, shared: Shared, progress: Progress = silent) -> 
         cells={cell.name: settings_sha256(one) for cell, one in settings.items()},
         calibudget=own_version(),
     )
-    return Subject(settings=settings, version=made)
 
 
 def check_freezable(directory: Path, *, amend: bool) -> None:
@@ -204,7 +196,7 @@ def check_freezable(directory: Path, *, amend: bool) -> None:
         raise ArtefactError(f"{directory}: holds other files; name a new or an empty directory")
 
 
-def freeze(subject: Subject, directory: Path, *, amend: bool = False) -> Frozen:
+def freeze(version: Version, directory: Path, *, amend: bool = False) -> Frozen:
     """Write `frozen.json`: the first version, or with `amend` one more.
 
     Raises:
@@ -213,25 +205,14 @@ def freeze(subject: Subject, directory: Path, *, amend: bool = False) -> Frozen:
     """
     if amend:
         frozen = read_frozen(directory)
-        changed = tuple(differences(frozen.last, subject.version))
+        changed = tuple(differences(frozen.last, version))
         if not changed:
             raise StudyError(f"{directory}: nothing differs from what is frozen, so there is nothing to amend")
-        frozen = Frozen(versions=(*frozen.versions, replace(subject.version, changed=changed)))
+        frozen = Frozen(versions=(*frozen.versions, replace(version, changed=changed)))
     else:
-        frozen = Frozen(versions=(subject.version,))
+        frozen = Frozen(versions=(version,))
     FROZEN.write(directory / FROZEN.name, frozen)
     return frozen
-
-
-def check(subject: Subject, frozen: Frozen, directory: Path) -> None:
-    """Refuse to go on with anything but what is frozen."""
-    changed = list(differences(frozen.last, subject.version))
-    if changed:
-        listed = "\n".join(f"  {one}" for one in changed)
-        raise CheckFailedError(
-            f"{directory}: isn't what was frozen:\n{listed}\nput it back, or keep the change as an exploratory one: "
-            "calibudget study freeze --amend"
-        )
 
 
 def differences(before: Version, after: Version) -> Iterator[str]:
@@ -292,12 +273,16 @@ def make_ready(protocol: Protocol, frozen: Frozen, directory: Path, progress: Pr
         InputError: what the cells need can't be read.
     """
     shared = Shared()
-    subject = examine(protocol, shared, progress)
-    check(subject, frozen, directory)
-    digests = {name: subject.version.digests[name] for name in ("data", "code")}
-    runner = PipelineRunner(
-        protocol=protocol, settings=subject.settings, directory=directory, digests=digests, shared=shared
-    )
+    settings = settings_of_all(protocol)
+    version = version_of(protocol, settings, shared, progress)
+    if changed := list(differences(frozen.last, version)):
+        listed = "\n".join(f"  {one}" for one in changed)
+        raise CheckFailedError(
+            f"{directory}: isn't what was frozen:\n{listed}\nput it back, or keep the change as an exploratory one: "
+            "calibudget study freeze --amend"
+        )
+    digests = {name: version.digests[name] for name in ("data", "code")}
+    runner = PipelineRunner(protocol=protocol, settings=settings, directory=directory, digests=digests, shared=shared)
     return Ready(planned=plan_cells(protocol, frozen, directory), runner=runner)
 
 

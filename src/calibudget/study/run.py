@@ -20,6 +20,7 @@ from calibudget.errors import CalibudgetError, StudyError
 from calibudget.pipeline.progress import Progress, silent
 from calibudget.pipeline.shared_resources import Shared
 from calibudget.store.files import directory_lock, output_directory, refuse_links
+from calibudget.study.cell import settings_of_all
 from calibudget.study.cell_records import CellResult, CellRunner
 from calibudget.study.execution import (
     GridOutcome,
@@ -37,10 +38,10 @@ from calibudget.study.freeze import (
     Frozen,
     Ready,
     check_freezable,
-    examine,
     freeze,
     make_ready,
     read_frozen,
+    version_of,
 )
 from calibudget.study.grid import StopRule, cells_of_point
 from calibudget.study.protocol import Protocol, Status, protocol_from_json
@@ -70,9 +71,10 @@ def freeze_study(protocol: Protocol, directory: Path, *, amend: bool = False, pr
     check_freezable(directory, amend=amend)
     with output_directory(directory):
         shared = Shared()
-        subject = examine(protocol, shared, progress)
-        check_feasible(subject.settings, shared, progress)
-        return freeze(subject, directory, amend=amend)
+        settings = settings_of_all(protocol)
+        version = version_of(protocol, settings, shared, progress)
+        check_feasible(settings, shared, progress)
+        return freeze(version, directory, amend=amend)
 
 
 def run_study(
