@@ -59,8 +59,7 @@ class EvaluationFields(_Part):
     """One evaluation of every cell; see `calibudget evaluate`.
 
     `strict` makes cells fail whose training set holds a prompt of a task, or whose run an item calibrated; without it
-    both are counted. With
-    `defer_code` code tasks are asked on a machine without a sandbox, and have no accuracy.
+    both are counted. With `defer_code` code tasks are asked on a machine without a sandbox, and have no accuracy.
     """
 
     tasks: Names = ("paper",)
