@@ -12,8 +12,7 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from calibudget.allocation import bootstrap as spreads
-from calibudget.allocation.bootstrap import _root_of_variance, _standard_deviations, bootstrap
+from calibudget.allocation.bootstrap import _SOURCES, _root_of_variance, _standard_deviations, bootstrap
 from calibudget.keys import bootstrap_streams, named_stream
 
 GOLDEN_MEANS = [1.24375, 1.65, 1.6375, 1.425]
@@ -133,7 +132,7 @@ def test_streams_made_anew_are_those_made_alone() -> None:
 
 def test_ordinary_spreads_are_taken_on_integers(monkeypatch: pytest.MonkeyPatch) -> None:
     exact = Mock(return_value=math.nan)
-    monkeypatch.setattr(spreads.statistics, "pstdev", exact)  # type: ignore[attr-defined]
+    monkeypatch.setattr(statistics, "pstdev", exact)
     wide = np.resize([0.0, 1e300, 1.0], 200)
     sds = _standard_deviations(np.stack([1 + np.random.default_rng(1).random(200) / 9, wide]))
     assert [math.isnan(sd) for sd in sds] == [False, True]
@@ -144,7 +143,7 @@ def test_sources_are_read_a_batch_at_a_time() -> None:
     read: list[int] = []
     errors = ((f"s{k}", ERRORS) for k in range(150) if not read.append(k))  # type: ignore[func-returns-value]
     next(bootstrap(errors, resamples=2, seed=1))
-    assert len(read) == spreads._SOURCES
+    assert len(read) == _SOURCES
 
 
 @pytest.mark.parametrize("scale", [0, 12])

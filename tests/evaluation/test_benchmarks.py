@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DataError, InputError
-from calibudget.evaluation import panel_prompts as renderings
+from calibudget.evaluation import panel_prompts
 from calibudget.evaluation.aggregates import COMMON_TASKS, MATH_TASKS, MODERN_TASKS
 from calibudget.evaluation.benchmarks import GROUPS, TASKS, Benchmark, expand_tasks, load_benchmark
 from calibudget.tasks.answers import answers_equal, parse_answer
@@ -71,7 +71,7 @@ def test_original_fields_are_read(tmp_path: Path, name: str) -> None:
         assert answers_equal(item.answer, item.record.answer or "", parse_answer(item.answer, item.record.completion))
     else:
         assert item.record.answer is None
-        assert item.record.completion == renderings.NO_REFERENCE
+        assert item.record.completion == panel_prompts.NO_REFERENCE
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_items_that_a_task_does_not_ask_are_counted(tmp_path: Path) -> None:
     ],
 )
 def test_bbh_targets_of_every_form(target: str, question: str, gold: str, text: str) -> None:
-    item = renderings.bbh_item({"input": question, "target": target})
-    assert renderings.answer_of_gold("bbh", gold) == (None if len(gold) == 1 else item.answer)
+    item = panel_prompts.bbh_item({"input": question, "target": target})
+    assert panel_prompts.answer_of_gold("bbh", gold) == (None if len(gold) == 1 else item.answer)
     assert item.gold == gold
     assert answers_equal(item.answer, gold, parse_answer(item.answer, text))
     assert answers_equal(item.answer, gold, parse_answer(item.answer, item.reference))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.evaluation import code_tasks as module
+from calibudget.evaluation import code_tasks
 from calibudget.evaluation.code_tasks import continuation, extract_code, humaneval_case, mbpp_case
 from calibudget.evaluation.sandbox import CodeCase, Sandbox
 
@@ -69,13 +69,14 @@ def test_a_wrong_humaneval_text_fails(sandbox: Sandbox, text: str) -> None:
 
 def test_names_under_test_are_those_that_tests_use_and_the_reference_defines() -> None:
     reference = "import math\nclass Pair: pass\ndef helper(): pass\ndef sum(a): return a"
-    assert module.tested_names(reference, "assert sum([Pair()]) == math.pi + len('x')") == ("Pair", "sum")
-    assert module.tested_names("def f(): pass\nclass Node: pass", "root = Node()\nassert f(root) == 1") == ("f", "Node")
+    assert code_tasks.tested_names(reference, "assert sum([Pair()]) == math.pi + len('x')") == ("Pair", "sum")
+    program = "def f(): pass\nclass Node: pass"
+    assert code_tasks.tested_names(program, "root = Node()\nassert f(root) == 1") == ("f", "Node")
     with pytest.raises(DataError, match="nothing that its reference"):
-        module.tested_names("def f(): pass", "assert len('') == 0")
+        code_tasks.tested_names("def f(): pass", "assert len('') == 0")
     with pytest.raises(DataError, match="no Python"):
-        module.tested_names("def f(:", "assert f()")
-    assert module.tested_names("def f():\n    return '\\w'", "assert f()") == ("f",)  # an odd escape is no fault
+        code_tasks.tested_names("def f(:", "assert f()")
+    assert code_tasks.tested_names("def f():\n    return '\\w'", "assert f()") == ("f",)  # an odd escape is no fault
 
 
 def test_the_modules_that_tests_use_stand_beside_them() -> None:

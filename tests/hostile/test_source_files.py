@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.sources import json_files as lines
+from calibudget.sources import json_files
 from calibudget.sources.file_formats import read_rows
 from calibudget.sources.identity_index import Skips
 from calibudget.sources.limits import Limits
@@ -226,8 +226,8 @@ def test_bad_rows_of_every_kind_are_skipped_counted_and_placed(
 def test_lines_are_counted_only_when_an_error_needs_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "r.jsonl").write_bytes(GOOD + b"broken\n" * 50 + GOOD.replace(b'"p"', b'"q"'))
     counted = []
-    honest = lines.line_number
-    monkeypatch.setattr(lines, "line_number", lambda path, at: counted.append(at) or honest(path, at))  # type: ignore[func-returns-value]
+    honest = json_files.line_number
+    monkeypatch.setattr(json_files, "line_number", lambda path, at: counted.append(at) or honest(path, at))  # type: ignore[func-returns-value]
     result = read(tmp_path, "r.jsonl", on_error="skip")
     assert result.tally.skipped == 50
     assert list(result.tally.skips.values()) == [Skips(rows=50, first="r.jsonl:2")]

@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import DataError
-from calibudget.sources import json_files as lines
+from calibudget.sources import json_files
 from calibudget.sources.limits import Limits
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.whole_source import SourceRead, read_source
@@ -111,6 +111,6 @@ def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: py
     def deny(path: Path, limits: object, **_: object) -> object:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(lines, "open_plain", deny)
+    monkeypatch.setattr(json_files, "open_plain", deny)
     with pytest.raises(DataError, match=r"source 's': r\.jsonl:1: can't be read: Permission denied"):
         read(tmp_path, "r.jsonl")

@@ -69,7 +69,7 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The cache that a GPU's kernel decodes from, with what the kernel promises done sequence by sequence."""
     import torch
 
-    from calibudget.lm import kv_cache as cached
+    from calibudget.lm import kv_cache
 
     calls = []
 
@@ -86,8 +86,8 @@ def kernel(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             )
         return torch.stack(outputs)
 
-    monkeypatch.setattr(cached, "kernel_takes", lambda _: True)
-    monkeypatch.setattr(cached, "varlen_attention", attention)
+    monkeypatch.setattr(kv_cache, "kernel_takes", lambda _: True)
+    monkeypatch.setattr(kv_cache, "varlen_attention", attention)
     return calls
 
 

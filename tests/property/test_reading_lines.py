@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from calibudget.errors import DataError, InputError
 from calibudget.keys import canonical_pairs, digest_keys, order_keys
-from calibudget.sources import json_files as lines
-from calibudget.sources import media_marks
+from calibudget.sources import json_files, media_marks
 from calibudget.sources.identity_index import Tally, column, name_rows
 from calibudget.sources.inputs import inputs_of
 from calibudget.sources.row_records import RecordMaker
@@ -34,9 +33,9 @@ def test_lines_are_those_of_the_whole_file(data: bytes, block: int, longest: int
         expected.append((at, line))
         at += len(line) + 1
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "_BLOCK", block)
-        patch.setattr(lines, "_ROWS", 2)
-        whole = dict(pair for part in lines._lines(io.BytesIO(data), longest) for pair in zip(*part, strict=True))
+        patch.setattr(json_files, "_BLOCK", block)
+        patch.setattr(json_files, "_ROWS", 2)
+        whole = dict(pair for part in json_files._lines(io.BytesIO(data), longest) for pair in zip(*part, strict=True))
     found = {at: line.removesuffix(b"\n") for at, line in whole.items()}
     assert b"".join(whole.values()) == data or any(len(line) > longest for _, line in expected)
     for at, line in expected:
@@ -111,7 +110,7 @@ def test_rows_are_named_in_blocks_as_by_themselves(
     (given,), _ = inputs_of(spec, folder)
     tally = Tally()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lines, "_ROWS", 4)
+        patch.setattr(json_files, "_ROWS", 4)
         batches = list(name_rows(spec, given, tally))
     found = [
         pair

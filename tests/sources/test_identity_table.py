@@ -14,9 +14,7 @@ import numpy as np
 import pytest
 
 from calibudget.records import Split
-from calibudget.sources import candidates as pool
-from calibudget.sources import compression, identity_table
-from calibudget.sources import json_files as lines
+from calibudget.sources import candidates, compression, identity_table, json_files
 from calibudget.sources.identity_table import ROW, IdentityTable, among, same_as_before, sorted_rows
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.split import Parting
@@ -88,8 +86,8 @@ def test_a_source_split_through_files_is_split_as_in_memory(
 
     held = split()
     monkeypatch.setattr(identity_table, "BUFFER", 7)
-    monkeypatch.setattr(pool, "_HELD", 11)
-    monkeypatch.setattr(pool, "_CHUNK", 5)
+    monkeypatch.setattr(candidates, "_HELD", 11)
+    monkeypatch.setattr(candidates, "_CHUNK", 5)
     spilled = split()
     assert held.calibration == spilled.calibration
     assert list(held.candidates) == list(spilled.candidates)
@@ -100,7 +98,7 @@ def test_a_source_split_through_files_is_split_as_in_memory(
     assert held.duplicates == 100
     assert held.pool_size == len(spilled.candidates) > 100
     wanted = spilled.candidate_ids[2:30:9]
-    assert set(pool.chosen_records(spilled.candidates, wanted)) == set(wanted)
+    assert set(candidates.chosen_records(spilled.candidates, wanted)) == set(wanted)
 
 
 @pytest.mark.parametrize("own", [None, "n"], ids=["digests", "own ids"])
@@ -122,15 +120,15 @@ def test_going_through_a_pool_reads_a_compressed_file_once(tmp_path: Path, monke
     (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
     source = open_source(SourceSpec(label="s", path="rows.jsonl.gz"), tmp_path, selection_seed=3)
     candidates = Parting(source).draw(split_seed=4, calibration_size=20).split().candidates
-    monkeypatch.setattr(pool, "_CHUNK", 7)
-    monkeypatch.setattr(pool, "_WAITING", 500)
+    monkeypatch.setattr(candidates, "_CHUNK", 7)
+    monkeypatch.setattr(candidates, "_WAITING", 500)
     opened = []
 
     def counting(*given: Any, **how: Any) -> Any:
         opened.append(given)
         return compression.open_plain(*given, **how)
 
-    monkeypatch.setattr(lines, "open_plain", counting)
+    monkeypatch.setattr(json_files, "open_plain", counting)
     found = list(candidates)
     assert len(opened) == 1
     assert [record.record_id for record in found] == list(candidates.ids)  # type: ignore[attr-defined]

@@ -17,8 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from calibudget.errors import CalibudgetError, DataError
-from calibudget.sources import cache_files
-from calibudget.sources import identity_index as index
+from calibudget.sources import cache_files, identity_index
 from calibudget.sources.cache_files import cache_folder
 from calibudget.sources.inputs import inputs_of
 from calibudget.sources.reading_workers import Readers, Reading
@@ -160,13 +159,13 @@ def test_a_pass_imports_no_pandas(folder: Path, own: str) -> None:
 def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the inputs that are read."""
     names: list[str] = []
-    make = index.make_identities
+    make = identity_index.make_identities
 
     def counted(*given: object) -> object:
         names.append(given[1].file.name)  # type: ignore[attr-defined]
         return make(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(index, "make_identities", counted)
+    monkeypatch.setattr(identity_index, "make_identities", counted)
     return names
 
 
@@ -283,7 +282,7 @@ def test_other_code_makes_its_own(
 def test_a_file_that_changes_while_it_is_read_is_not_kept(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    name_rows: Callable[..., Iterator[pa.RecordBatch]] = index.name_rows
+    name_rows: Callable[..., Iterator[pa.RecordBatch]] = identity_index.name_rows
 
     def changing(*given: object) -> Iterator[pa.RecordBatch]:
         yield from name_rows(*given)
@@ -292,7 +291,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(
         path.write_bytes(bytes(reversed(path.read_bytes())))
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
 
-    monkeypatch.setattr(index, "name_rows", changing)
+    monkeypatch.setattr(identity_index, "name_rows", changing)
     with pytest.raises(DataError, match="changed while it was read"):
         found(folder, Reading(cache=tmp_path / "cache"))
     assert not list((tmp_path / "cache").iterdir())

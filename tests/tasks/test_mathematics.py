@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from calibudget.errors import DependencyError
-from calibudget.tasks import mathematics
-from calibudget.tasks import time_limits as processes
+from calibudget.tasks import mathematics, time_limits
 from calibudget.tasks.answers import AnswerSpec, answers_equal, parse_answer
 from calibudget.tasks.mathematics import light_form
 
@@ -118,24 +117,24 @@ def test_what_cannot_be_parsed_is_wrong_both_ways(subtests: pytest.Subtests) -> 
 def test_a_comparison_that_takes_too_long_is_wrong_and_the_next_one_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    slow = processes._PROGRAM.read_text(encoding="utf-8").replace('["1", "1"], 10,', '["1", "1"], 1,')
+    slow = time_limits._PROGRAM.read_text(encoding="utf-8").replace('["1", "1"], 10,', '["1", "1"], 1,')
     (tmp_path / "slow.py").write_text(
         slow.replace("    whole =", "    while question[0] == 'a+c':\n        pass\n    whole =")
     )
-    monkeypatch.setattr(processes, "_PROGRAM", tmp_path / "slow.py")
-    monkeypatch.setattr(processes, "_idle", {})
+    monkeypatch.setattr(time_limits, "_PROGRAM", tmp_path / "slow.py")
+    monkeypatch.setattr(time_limits, "_idle", {})
     assert answers_equal(MATH, "a+b", "b+a")
     assert not answers_equal(MATH, "a+c", "c+a")
     assert answers_equal(MATH, "a+d", "d+a")
-    processes._idle["math"].pop().stop()
+    time_limits._idle["math"].pop().stop()
 
 
 @pytest.mark.slow
 @needs_math_verify
 def test_a_worker_that_dies_is_replaced() -> None:
     assert answers_equal(MATH, "a+d", "d+a")
-    processes._idle["math"][-1]._process.kill()
-    processes._idle["math"][-1]._process.wait()
+    time_limits._idle["math"][-1]._process.kill()
+    time_limits._idle["math"][-1]._process.wait()
     assert not answers_equal(MATH, "a+e", "e+a")
     mathematics.judged_equal.cache_clear()
     assert answers_equal(MATH, "a+e", "e+a")
@@ -148,7 +147,7 @@ def test_threads_that_ask_at_once_get_their_own_verdicts() -> None:
     with ThreadPoolExecutor(4) as pool:
         verdicts = list(pool.map(lambda pair: answers_equal(MATH, *pair), pairs))
     assert verdicts == [bool(n % 2) for n in range(2, 30)]
-    assert len(processes._idle["math"]) <= 5
+    assert len(time_limits._idle["math"]) <= 5
 
 
 def test_without_math_verify_the_install_line_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,8 +7,8 @@ sketch of the update that the candidate would make and the sketch of the calibra
 is one inner product with the mean of the subgroup's gradients, each scaled to length 1 first.
 
 CountSketch is made of many gradients at once, on any device, as they are made. Buckets and signs are those of
-`selection.CountSketch`, position for position. Sums are float32 here and their order is the device's, so a sketch is
-equal to that definition up to rounding.
+`selection/count_sketch.py`, position for position. Sums are float32 here and their order is the device's, so a sketch
+is equal to that definition up to rounding.
 
 Source: Xia et al., "LESS" (2024), section 4; paper, appendix "Proxy-Score and Shard Validation", for what is recorded.
 """

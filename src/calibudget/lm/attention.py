@@ -2,7 +2,7 @@
 
 It runs on torch's variable-length kernel where there is one. transformers lets an attention function be registered by
 name; everything else of a model (projections, positions, norms, experts) stays its own code. The function here asks
-the layout that is in force for the answer: `Packed` while prompts and responses are read, a cache of `cached` while
+the layout that is in force for the answer: `Packed` while prompts and responses are read, a cache of `kv_cache` while
 tokens are generated.
 
 Shapes: B sequences, T tokens laid end to end, H query heads, G key/value heads, D head size, L cached positions.

@@ -1,4 +1,4 @@
-"""`calibudget train`: LoRA+ on the train set of a finished run, bound to its manifest."""
+"""`calibudget train`: its options, and LoRA+ on the train set of a finished run, bound to its manifest."""
 
 from __future__ import annotations
 

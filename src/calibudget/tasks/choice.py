@@ -6,7 +6,8 @@ statements, as among mentions, the first wins, so that questions and answers inv
 count as whole words in any case, and "answer 1" is answer1. A run of labels ("answer1/answer2/answer3", "answer1,
 answer2, answer3", or two of them that end a phrase) is the answer format repeated, not an answer; a label that is
 ruled out ("not B", "B is wrong") is none either. Single letters, bare numbers, yes and no are too common in prose to
-count as mentions unless they stand in brackets, open the text, or follow "option". All languages of `phrases` are read.
+count as mentions unless they stand in brackets, open the text, or follow "option". All languages of `answer_phrases`
+are read.
 """
 
 from __future__ import annotations

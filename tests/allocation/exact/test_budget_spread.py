@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from calibudget.allocation.exact import budget_spread as spreading
+from calibudget.allocation.exact import budget_spread
 from calibudget.allocation.exact.budget_spread import spread, spread_arrays
 from calibudget.allocation.exact.doubles import LARGEST_BUDGET
 from calibudget.allocation.exact.integers import exact_shares
@@ -59,7 +59,7 @@ def spread_evenly(utilities: Any, budget: Any, upper: Any = 2**60) -> Any:
 def test_many_doubles_never_become_large_integers(
     monkeypatch: pytest.MonkeyPatch, size: int, budget: Any, zeros: int
 ) -> None:
-    monkeypatch.setattr(spreading, "exact_shares", forbidden)
+    monkeypatch.setattr(budget_spread, "exact_shares", forbidden)
     assert sum(spread_evenly([0.0] * zeros + [0.25] * (size - zeros), budget)) == budget
 
 
@@ -69,7 +69,7 @@ def test_many_doubles_never_become_large_integers(
 def test_few_sources_other_numbers_and_huge_budgets_go_by_integers(
     monkeypatch: pytest.MonkeyPatch, utilities: Any, budget: Any
 ) -> None:
-    monkeypatch.setattr(spreading, "spread_arrays", forbidden)
+    monkeypatch.setattr(budget_spread, "spread_arrays", forbidden)
     assert sum(spread_evenly(utilities, budget)) == budget
 
 
