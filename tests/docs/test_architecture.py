@@ -1,9 +1,10 @@
-"""Every path in docs/architecture.md exists, and every name that benchmarks, which mypy doesn't read, import."""
+"""Every path in docs/architecture.md exists, and every name that benchmarks, examples and docs import."""
 
 import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
@@ -17,26 +18,25 @@ def test_every_path_of_the_page_exists() -> None:
     assert [path for path in named if not (package / path).exists()] == []
 
 
-def _names(path: Path) -> Iterator[str]:
-    """What a module binds at its top; for a room, also its modules."""
-    for statement in ast.parse((path / "__init__.py" if path.is_dir() else path).read_text(encoding="utf-8")).body:
+#: What an import asks of the package, in code that a text holds too.
+IMPORT = re.compile(r"from (calibudget[\w.]*) import (?:\(([\w\s,]+)\)|([\w ,]+))")
+
+
+def _names(place: Path) -> Iterator[Any]:
+    """What a module binds at its top; of a room, its modules too."""
+    for statement in ast.parse((place / "__init__.py" if place.is_dir() else place).read_text(encoding="utf-8")).body:
         inside = [statement] if isinstance(statement, ast.FunctionDef | ast.ClassDef) else ast.walk(statement)
-        for node in inside:
-            names = (getattr(node, "asname", None), getattr(node, "name", None), getattr(node, "id", None))
-            yield from [name for name in names if isinstance(name, str)]
-    if path.is_dir():
-        yield from [inner.stem for inner in path.iterdir()]
+        yield from (getattr(node, "name", None) or getattr(node, "id", "") for node in inside)
+    yield from (inner.stem for inner in place.glob("*"))
 
 
-def test_every_import_of_benchmarks_exists() -> None:
-    asked = [
-        (path.name, node.module, alias.name)
-        for path in sorted((ROOT / "benchmarks").glob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "calibudget"
-        for alias in node.names
-    ]
-    assert len(asked) > 100
-    places = {module: ROOT / "src" / module.replace(".", "/") for _, module, _ in asked}
-    files = {module: place if place.is_dir() else place.with_suffix(".py") for module, place in places.items()}
-    assert [one for one in asked if not files[one[1]].exists() or one[2] not in set(_names(files[one[1]]))] == []
+def test_every_import_of_benchmarks_examples_and_docs_exists() -> None:
+    inside = [path for folder in ("benchmarks", "examples", "docs") for path in sorted((ROOT / folder).rglob("*.*"))]
+    files = [ROOT / "README.md", *(path for path in inside if path.suffix in (".py", ".ipynb", ".md"))]
+    found = [(file, match) for file in files for match in IMPORT.findall(file.read_text(encoding="utf-8"))]
+    assert len(found) > 100
+    for file, (module, *names) in found:
+        place = ROOT / "src" / module.replace(".", "/")
+        known = set(_names(place if place.is_dir() else place.with_suffix(".py")))
+        for name in re.findall(r"(\w+)(?: as \w+)?", "".join(names)):
+            assert name in known, f"{file.name}: {module} has no {name}"

@@ -119,7 +119,7 @@ def test_going_through_a_pool_reads_a_compressed_file_once(tmp_path: Path, monke
     rows = [{"prompt": f"p{n}", "completion": "c", "n": n, "x": [n / 7, None, "\u00e9"]} for n in range(300)]
     (tmp_path / "rows.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
     source = open_source(SourceSpec(label="s", path="rows.jsonl.gz"), tmp_path, selection_seed=3)
-    candidates = Parting(source).draw(split_seed=4, calibration_size=20).split().candidates
+    pool = Parting(source).draw(split_seed=4, calibration_size=20).split().candidates
     monkeypatch.setattr(candidates, "_CHUNK", 7)
     monkeypatch.setattr(candidates, "_WAITING", 500)
     opened = []
@@ -129,7 +129,7 @@ def test_going_through_a_pool_reads_a_compressed_file_once(tmp_path: Path, monke
         return compression.open_plain(*given, **how)
 
     monkeypatch.setattr(json_files, "open_plain", counting)
-    found = list(candidates)
+    found = list(pool)
     assert len(opened) == 1
-    assert [record.record_id for record in found] == list(candidates.ids)  # type: ignore[attr-defined]
+    assert [record.record_id for record in found] == list(pool.ids)  # type: ignore[attr-defined]
     assert all(record.original == rows[int(str(record.original["n"]))] for record in found)

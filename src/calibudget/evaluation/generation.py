@@ -63,7 +63,7 @@ def predict(
     measured = measure_all(scorer_of(make_scorer, benchmark), items, journal_path=journal_path, progress=progress)
     if judge is None:
         return likeliest(benchmark, measured)
-    bare = {
+    unjudged = {
         item.record.record_id: Prediction(
             task=benchmark.name,
             item_id=one.record_id,
@@ -76,7 +76,7 @@ def predict(
         )
         for item, one in zip(benchmark.items, measured, strict=True)
     }
-    return judge_again(benchmark, judge, bare)
+    return judge_again(benchmark, judge, unjudged)
 
 
 def judge_again(benchmark: Benchmark, judge: Judge, predictions: dict[str, Prediction]) -> list[Prediction]:
