@@ -99,7 +99,7 @@ class Recipe(parts.Part):
     @model_validator(mode="before")
     @classmethod
     def _with_what_follows(cls, fields: object) -> object:
-        """Without removed fields; seeds follow `seed`, and rows of a chat template without its model keep their turns."""
+        """Seeds follow `seed`, and rows of a chat template without its model keep turns; removed fields are refused."""
         if not isinstance(fields, dict):
             return fields
         asked = next((name for name in _REMOVED if fields.get(name) is not None), None)
