@@ -320,6 +320,16 @@ def test_lines_of_earlier_versions_hold_objects_and_cut_or_damaged_files_are_nam
     path.write_text(path.read_text()[:-1])
     with pytest.raises(ArtefactError, match=r"^train\.jsonl:2: is cut short$"):
         list(read_train(path))
+    turn = {"role": "user", "content": "x"}
+    for prompt, fault in (
+        (["x"], r"prompt\[0\]: must be an object, not 'x'"),
+        ([turn, None], r"prompt\[1\]: must be an object, not None"),
+        ([{**turn, "more": 1}], r"prompt\[0\]\.more: is not a field"),
+        ("x", "completion: must be text"),
+    ):
+        path.write_text(json.dumps(make_parts() | {"original": {}, "prompt": prompt}) + "\n")
+        with pytest.raises(ArtefactError, match=rf"^train\.jsonl:1: {fault}"):
+            list(read_train(path))
     write_train(tmp_path / "train.dataset", [make_row()], layout="completion")
     arrow = tmp_path / "train.dataset" / "data-00000-of-00001.arrow"
     arrow.write_bytes(arrow.read_bytes().replace(b"question", b"\xff" * 8))

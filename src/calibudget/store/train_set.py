@@ -253,12 +253,14 @@ def _jsonl_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
         for number, line in enumerate(handle, start=1):
             if not line.endswith(b"\n"):
                 raise ArtefactError(f"{path.name}:{number}: is cut short")
-            row = loads_object(line, f"{path.name}:{number}")
-            is_old = isinstance(row.get("original"), dict)  # lines of earlier versions hold objects as they are
-            yield (
-                f"{path.name}:{number}",
-                row | _flat(_with_text(row), train_schema(_layout_of(row), tools=True)) if is_old else row,
-            )
+            row: dict[str, Any] = loads_object(line, f"{path.name}:{number}")
+            if isinstance(row.get("original"), dict):  # lines of earlier versions hold objects as they are
+                row = dict(_with_text(row))
+                turns = (turn for name in _TURNS if isinstance(row.get(name), list) for turn in row[name])
+                for holder, name in ((row, "tools"), *((turn, "tool_calls") for turn in turns)):
+                    if isinstance(holder, dict) and name in holder:
+                        holder[name] = compact_json(holder[name])
+            yield f"{path.name}:{number}", row
 
 
 def _parquet_rows(path: Path) -> Iterator[tuple[str, dict[str, object]]]:
