@@ -1,5 +1,6 @@
 import pytest
 
+from calibudget.errors import DependencyError, requires
 from calibudget.messages import counted, fault, printable
 
 
@@ -28,3 +29,9 @@ def test_faults_of_fields_are_told_with_their_numbers() -> None:
 def test_a_line_for_people_holds_no_word_of_a_million_characters() -> None:
     path = "/a" * 500
     assert printable(f"record {'x' * 1_000_000} in {path} not\x1b[2J") == f"record {'x' * 997}... in {path} not\\x1b[2J"
+
+
+def test_a_package_of_another_version_is_told_in_its_own_words() -> None:
+    told = r"^training needs b>=2, found 1; install: pip install 'calibudget\[train\]'$"
+    with pytest.raises(DependencyError, match=told), requires("training", "train"):
+        raise ImportError("b>=2, found 1")

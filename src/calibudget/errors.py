@@ -107,4 +107,4 @@ def requires(what: str, extra: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise DependencyError(f"{what} needs {error.name}; install: pip install 'calibudget[{extra}]'") from error
+        raise DependencyError(f"{what} needs {error.name or error}; install: pip install 'calibudget[{extra}]'") from error
