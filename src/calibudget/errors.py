@@ -107,4 +107,5 @@ def requires(what: str, extra: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise DependencyError(f"{what} needs {error.name or error}; install: pip install 'calibudget[{extra}]'") from error
+        lacks = error.name or error  # a package that finds another of the wrong version says so, and names none
+        raise DependencyError(f"{what} needs {lacks}; install: pip install 'calibudget[{extra}]'") from error
