@@ -9,9 +9,8 @@ from typing import Final, NamedTuple
 
 from calibudget.errors import DataError, InputError
 from calibudget.sources.file_formats import SUFFIXES
-from calibudget.sources.filters import are_disjoint
 from calibudget.sources.remote import COPIES, FILE, SAVED, SAVED_SPLITS, find_remote, is_url
-from calibudget.sources.spec import SourceSpec
+from calibudget.sources.spec import SourceSpec, are_disjoint
 from calibudget.sources.split_names import check_named, first_glob, is_hidden, listed, of_split
 from calibudget.store.canonical import read_object
 from calibudget.store.files import confined, is_dangling, resolved
@@ -164,10 +163,11 @@ def check_distinct_files(
     """
     readers: dict[object, list[SourceSpec]] = {}
     for number, spec in enumerate(specs, start=1):
-        keys = [(spec.hub, spec.subset, spec.split, spec.revision)] if spec.hub else []
-        places: list[tuple[object, str]] = [(key, f"the hub data set {spec.hub}") for key in keys]
-        if spec.paths:
-            places = [(_identity(file.path), file.name) for file in find_files(spec, data_dir).files]
+        places: list[tuple[object, str]] = (
+            [((spec.hub, spec.subset, spec.split, spec.revision), f"the hub data set {spec.hub}")]
+            if spec.hub
+            else [(_identity(file.path), file.name) for file in find_files(spec, data_dir).files]
+        )
         for key, name in places:
             for other in readers.setdefault(key, []):
                 if not are_disjoint(spec.where, other.where):

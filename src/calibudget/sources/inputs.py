@@ -7,7 +7,6 @@ reads them; what was downloaded once is found offline.
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -15,7 +14,7 @@ from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from calibudget.errors import ArtefactError, DataError, DependencyError
+from calibudget.errors import ArtefactError, DataError, refuse_as, requires
 from calibudget.records import SourceFile
 from calibudget.sources.file_formats import batch_rows, flat, place, read_blocks, read_rows
 from calibudget.sources.files import DataFile, find_files
@@ -87,10 +86,8 @@ class RowDigest:
 
 
 def _tables(spec: SourceSpec) -> Iterator[pa.Table]:
-    if importlib.util.find_spec("datasets") is None:
-        raise DependencyError(f"{spec.name} is a hub data set: pip install 'calibudget[lm]'")
-    import datasets
-
+    with requires(f"{spec.name}, a hub data set,", "lm"):
+        import datasets
     cache_alone = _CACHE_ALONE.get()
     try:
         with _offline() if cache_alone else nullcontext():
@@ -119,15 +116,6 @@ def _offline() -> Iterator[None]:
         datasets.config.HF_HUB_OFFLINE, constants.HF_HUB_OFFLINE = before
 
 
-@contextmanager
-def _naming(source: str) -> Iterator[None]:
-    """Say of which source a file is that can't be read."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"{source}: {error}") from error
-
-
 class FileInput:
     """A data file of a source."""
 
@@ -146,12 +134,12 @@ class FileInput:
 
     def blocks(self) -> Iterator[Row | Block]:
         """All rows, in order, many at once where they lie so."""
-        with _naming(self._spec.name):
+        with refuse_as(DataError, self._spec.name, DataError):
             yield from read_blocks(self.file.path, self.file.name, self._spec.limits, rows=self._spec.rows)
 
     def again(self, wanted: Sequence[int]) -> Iterator[Row]:
         """The rows that stand at the given ascending places."""
-        with _naming(self._spec.name):
+        with refuse_as(DataError, self._spec.name, DataError):
             spec = self._spec
             yield from read_rows(self.file.path, self.file.name, spec.limits, wanted=wanted, rows=spec.rows)
 
@@ -163,7 +151,7 @@ class FileInput:
         """What stands beside the rows, in a file that is one object."""
         if self._spec.rows is None:
             return {}
-        with _naming(self._spec.name):
+        with refuse_as(DataError, self._spec.name, DataError):
             return beside_rows(self.file.path, self.file.name, self._spec.limits, self._spec.rows)
 
     def bound(self) -> SourceFile:
@@ -173,14 +161,12 @@ class FileInput:
             DataError: it changed while it was read.
         """
         file = self.file
-        with _naming(self._spec.name):
-            try:
-                digest = file_digest(file.path.resolve())
-                status = file.path.stat()
-            except (ArtefactError, OSError) as error:
-                raise DataError(f"{file.name}: can't be read again: {error}") from error
-            if (status.st_size, status.st_mtime_ns) != file.version:
-                raise DataError(f"{file.name}: changed while it was read; run again when it is complete")
+        place = f"{self._spec.name}: {file.name}"
+        with refuse_as(DataError, f"{place}: can't be read again", ArtefactError, OSError):
+            digest = file_digest(file.path.resolve())
+            status = file.path.stat()
+        if (status.st_size, status.st_mtime_ns) != file.version:
+            raise DataError(f"{place}: changed while it was read; run again when it is complete")
         return SourceFile(name=file.name, bytes=digest.bytes, sha256=digest.sha256)
 
 

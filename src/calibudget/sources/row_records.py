@@ -31,12 +31,10 @@ from calibudget.sources.field_meanings import (
     passed_over,
     spellings,
 )
-from calibudget.sources.filters import Wanted
 from calibudget.sources.identity import checked_text, digests, many_text_digests, own_id, text_digests
 from calibudget.sources.json_files import Block
 from calibudget.sources.media_marks import refuse_media_marks
-from calibudget.sources.spec import SourceSpec
-from calibudget.sources.templates import filled, template_columns
+from calibudget.sources.spec import SourceSpec, Wanted, filled, template_columns
 from calibudget.tasks.answers import gold_answer
 from calibudget.tasks.presets import Preset, preset
 
@@ -89,7 +87,9 @@ class RecordMaker:
         self._wanted = {name: Wanted(values) for name, values in spec.where.items()}
         self._answers = spec.answers
         self._labels = {label: number for number, label in enumerate(answer_labels(spec))}
-        self._columns = {ours: _names(theirs) for ours, theirs in spec.columns.items()}
+        self._columns = {
+            ours: (theirs,) if isinstance(theirs, str) else theirs or () for ours, theirs in spec.columns.items()
+        }
         if spec.prompt is not None:
             self._columns["prompt"] = template_columns(spec.prompt)
         self._is_plain = not (spec.where or self._columns or spec.preset or spec.id_field or self._labels)
@@ -165,7 +165,7 @@ class RecordMaker:
                 return None
         view, named = _present(self._view(fields, mapped)), _present(named)
         prompt: str | tuple[Message, ...]
-        tools: tuple[Mapping[str, object], ...] = ()
+        tools: _Tools = ()
         answer = None
         if self._spec.preset is not None:
             prompt, completion, answer = self._rendered(view, fields)
@@ -329,11 +329,6 @@ def _prompt_alone(render: Preset, view: Fields) -> str:
         return checked_text(render({**view, **stand_in, "answerKey": "A"}).instruction, "the instruction")
     except DataError:
         return checked_text(render({**view, **stand_in, "answerKey": "1"}).instruction, "the instruction")
-
-
-def _names(theirs: str | tuple[str, ...] | None) -> tuple[str, ...]:
-    """The columns that a recipe maps to one of our names; none where it leaves it out on purpose."""
-    return (theirs,) if isinstance(theirs, str) else theirs or ()
 
 
 def _present(fields: Fields) -> Fields:

@@ -1,10 +1,14 @@
-"""What a recipe says of one source and of its sources' hygiene, validated where it stands alone."""
+"""What a recipe says of one source and of its sources' hygiene, validated where it stands alone.
+
+And what two of its fields do with a row: which values `where` lets pass, and how `prompt` puts columns together.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from string import Formatter
 from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
@@ -15,7 +19,6 @@ from calibudget.sources.field_meanings import READ, TURNS, Format, known, meanin
 from calibudget.sources.limits import LIMITS, Limits
 from calibudget.sources.remote import check_path
 from calibudget.sources.split_names import DEFAULT
-from calibudget.sources.templates import template_columns
 from calibudget.store.files import expanded
 from calibudget.tasks.answers import AnswerKind, AnswerSpec
 from calibudget.tasks.presets import preset
@@ -248,14 +251,90 @@ class HygieneRules:
 
     def action(self, check: str) -> Duplicates | None:
         """What happens to what a check found; None for one that isn't asked for."""
-        known = {"evaluation_prompts": self.evaluation_prompts, "cross_source": self.cross_source}
-        asked = {"contamination": self.contamination, "near_duplicates": self.near_duplicates}
-        rule = asked.get(check)
-        return known.get(check) if rule is None else rule.action
+        is_asked = check in ("evaluation_prompts", "cross_source", "contamination", "near_duplicates")
+        rule: Duplicates | ContaminationRule | NearDuplicatesRule | None = getattr(self, check) if is_asked else None
+        return rule if rule is None or isinstance(rule, str) else rule.action
 
     def to_json(self, duplicates: Mapping[str, Duplicates]) -> dict[str, object]:
         """The `rules` of `hygiene.json`; what isn't looked for is null."""
-        rules = asdict(replace(self, evaluation={}))
-        del rules["evaluation"]
+        rules = {check: rule for check, rule in asdict(self).items() if check != "evaluation"}
         named = {check: {"action": rule} if isinstance(rule, str) else rule for check, rule in rules.items()}
         return {"duplicates": dict(sorted(duplicates.items())), **named}
+
+
+def template_columns(template: str) -> tuple[str, ...]:
+    """The columns that a template names, each once, in its order.
+
+    Raises:
+        RecipeError: a brace that stands alone, a name that is missing or says more than a column, or no column at all.
+    """
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError as error:
+        raise RecipeError(f"`prompt`: {error}; a brace of the text itself is written twice, {{{{ or }}}}") from error
+    for _, name, form, conversion in parts:
+        if name is not None and (not name or form or conversion):
+            raise RecipeError(
+                "`prompt`: between braces stands the name of a column and nothing else, as in {question}; a brace of "
+                "the text itself is written twice, {{ or }}"
+            )
+    names = tuple(dict.fromkeys(name for _, name, _, _ in parts if name))
+    if not names:
+        raise RecipeError("`prompt` names no column, as {question} does, so all prompts would be the same text")
+    return names
+
+
+def filled(template: str, texts: Mapping[str, str]) -> str:
+    """A template with the text of each column in its place; braces in these texts are text."""
+    return "".join(text + (texts[name] if name else "") for text, name, _, _ in Formatter().parse(template))
+
+
+#: A number as a text may hold it; `007` is none, since it is a name more often.
+_NUMBER: Final = re.compile(r"-?(0|[1-9][0-9]{0,300})(\.[0-9]+)?([eE][-+]?[0-9]{1,3})?")
+_TRUTHS: Final = {"true": True, "false": False}
+#: What kind of value it is, and the value.
+_Value = tuple[str, object]
+
+
+class Wanted:
+    """The values that a filter lets pass for a field.
+
+    Two texts are equal if they are the same; a text equals a number or a truth value that it states ("1.0" and 1,
+    "True" and true). Null, lists and objects equal nothing.
+    """
+
+    def __init__(self, given: object) -> None:
+        values = given if isinstance(given, tuple | list) else (given,)
+        self._texts = frozenset(one for one in values if isinstance(one, str))
+        self._stated = frozenset(filter(None, map(_value, self._texts)))
+        self._values = frozenset(filter(None, (_value(one) for one in values if not isinstance(one, str))))
+
+    def __contains__(self, value: object) -> bool:
+        if isinstance(value, str):
+            return value in self._texts or (bool(self._values) and _value(value) in self._values)
+        stated = _value(value)
+        return stated is not None and (stated in self._values or stated in self._stated)
+
+    def meets(self, other: Wanted) -> bool:
+        """Whether some value may pass both."""
+        return not (self._stated | self._values).isdisjoint(other._stated | other._values)
+
+
+def are_disjoint(one: Mapping[str, object], two: Mapping[str, object]) -> bool:
+    """Whether no row passes both filters, since they ask a field for different values."""
+    return any(not Wanted(one[name]).meets(Wanted(two[name])) for name in one if name in two)
+
+
+def _value(given: object) -> _Value | None:
+    if isinstance(given, bool):
+        return "truth", given
+    if isinstance(given, int | float):
+        return None if given != given else ("number", given)  # NaN equals nothing
+    if not isinstance(given, str):
+        return None
+    truth = _TRUTHS.get(given.casefold())
+    if truth is not None:
+        return "truth", truth
+    if _NUMBER.fullmatch(given):
+        return "number", float(given) if set(given) & set(".eE") else int(given)
+    return "text", given
