@@ -159,14 +159,16 @@ def refuse_secrets(fields: object, document: Document) -> None:
 
 def _scalars(value: object, at: Location = ()) -> Iterator[tuple[Location, object]]:
     """Everything that a document says, its keys too, with where it stands."""
-    items = (
-        value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else None
-    )
-    if items is None:
-        yield at, value
-    for key, inner in items or ():
-        yield (*at, key), key
-        yield from _scalars(inner, (*at, key))
+    match value:
+        case Mapping():
+            for key, inner in value.items():
+                yield (*at, key), key
+                yield from _scalars(inner, (*at, key))
+        case list() | tuple():
+            for index, inner in enumerate(value):
+                yield from _scalars(inner, (*at, index))
+        case _:
+            yield at, value
 
 
 def _unwritable(fields: object) -> Iterator[tuple[Location, str]]:
