@@ -15,7 +15,7 @@ from calibudget.errors import DependencyError, ScoringError
 from calibudget.scoring.batches import measure_all
 from calibudget.scoring.fake import FakeScorer
 from calibudget.scoring.scorer import ScorerSettings
-from calibudget.scoring.settings import ScorerPool, make_scorer, open_scorer
+from calibudget.scoring.settings import ScorerPool, make_scorer
 from calibudget.workers import _Actor
 from tests.scoring.conftest import items_of
 
@@ -26,11 +26,6 @@ def test_without_ray_the_way_to_it_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(DependencyError, match=r"calibudget\[ray\]"):
         ScorerPool(FAKE, workers=1, engine="ray")
-
-
-def test_an_address_needs_the_engine() -> None:
-    with pytest.raises(ScoringError, match="engine: ray"), open_scorer(FAKE, address="auto"):
-        pass
 
 
 @pytest.fixture(scope="module")

@@ -54,9 +54,3 @@ def test_an_answered_record_needs_a_gold_and_a_decoded_answer() -> None:
     bare = replace(item, record=replace(item.record, answer=None))
     with pytest.raises(ScoringError, match="no gold answer"):
         to_scores([bare], [measurement(item)], "nll")
-
-
-def test_an_nll_that_is_no_number_names_source_and_id() -> None:
-    (item,) = items_of(1, ("apples",))
-    with pytest.raises(ScoringError, match="source 'apples', record apples-0000"):
-        to_scores([item], [measurement(item, nll=float("nan"))], "nll")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Final, Literal
@@ -28,7 +28,6 @@ from calibudget.scoring.scorer import (
     Scorer,
     item_to_json,
     judged,
-    measurement_to_json,
     to_scores,
 )
 from calibudget.scoring.settings import make_scorer, open_scorer
@@ -267,7 +266,7 @@ def _kept_measurements(
     if kept is not None:
         return kept.measurements, True
     made = measure()
-    keep(path, {"schema": _KEPT, "measurements": [measurement_to_json(one) for one in made]})
+    keep(path, {"schema": _KEPT, "measurements": [asdict(one) for one in made]})
     return made, False
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from calibudget.errors import ArtefactError, ScoringError
+from calibudget.errors import ArtefactError, ScoringError, refuse_as
 from calibudget.scoring.scorer import (
     CalibrationItem,
     Measurement,
@@ -17,7 +17,6 @@ from calibudget.scoring.scorer import (
     Scorer,
     item_to_json,
     measurement_from_json,
-    measurement_to_json,
 )
 from calibudget.store.canonical import canonical_json, sha256_hex
 from calibudget.store.journal import Journal
@@ -88,7 +87,7 @@ def measure_all(
         for number, measurements in _measured(scorer, waiting):
             found |= zip(batches[number], _checked(measurements, waiting[number]), strict=True)
             if journal is not None:
-                journal.append({"batch": number, "measurements": [measurement_to_json(one) for one in measurements]})
+                journal.append({"batch": number, "measurements": [asdict(one) for one in measurements]})
             tell(len(found), total)
     return [found[i] for i in sorted(found)]
 
@@ -140,13 +139,12 @@ def _finished(
 ) -> dict[int, list[Measurement]]:
     """The journalled batches by number."""
     finished: dict[int, list[Measurement]] = {}
-    for entry in journal.entries if journal is not None else ():
-        try:
+    place = "scoring journal: an entry isn't a batch of this work"
+    with refuse_as(ArtefactError, place, KeyError, TypeError, ValueError):
+        for entry in journal.entries if journal is not None else ():
             number, rows = entry["batch"], entry["measurements"]
             if not isinstance(number, int) or not isinstance(rows, list) or not 0 <= number < len(batches):
                 raise ValueError("not a batch")
             measurements = [measurement_from_json(row) for row in rows]
             finished[number] = _checked(measurements, [items[i] for i in batches[number]])
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise ArtefactError(f"scoring journal: an entry isn't a batch of this work: {error}") from error
     return finished

@@ -6,9 +6,8 @@ between processes.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
 from calibudget.errors import ScoringError
@@ -197,7 +196,7 @@ def to_scores(
 
     Raises:
         ScoringError: under "nll+wrong" a source without checkable answer; an item without a measurement, or the
-            other way round; an NLL that isn't finite; a checkable answer that wasn't decoded.
+            other way round; a checkable answer that wasn't decoded.
         DependencyError: answers of kind `math` that need math-verify, which isn't installed.
     """
     found = {(one.source, one.record_id): one for one in measurements}
@@ -213,9 +212,11 @@ def to_scores(
 
 
 def _score(item: CalibrationItem, measurement: Measurement, error: ErrorRule) -> Score:
-    if not math.isfinite(measurement.nll):
-        raise ScoringError(f"{item.name}: its NLL is {measurement.nll}; such a score can't be used")
-    correct, prediction = _judge(item, measurement)
+    gold, text = item.record.answer, measurement.text
+    if item.answer.kind != "none" and (gold is None or text is None):
+        missing = "no gold answer" if gold is None else "no decoded answer"
+        raise ScoringError(f"{item.name}: {missing}, though its source's answers are of kind {item.answer.kind}")
+    correct, prediction = judged(item, text or "")
     if error == "nll+wrong" and correct is None:
         raise ScoringError(
             f"{item.name}: has no checkable answer, so it would be starved beside sources that have one; "
@@ -230,16 +231,6 @@ def _score(item: CalibrationItem, measurement: Measurement, error: ErrorRule) ->
         prediction=prediction,
         error=error_of(error, nll=measurement.nll, response_tokens=measurement.response_tokens, correct=correct),
     )
-
-
-def _judge(item: CalibrationItem, measurement: Measurement) -> tuple[bool | None, str | None]:
-    gold = item.record.answer
-    if item.answer.kind == "none":
-        return None, None
-    if gold is None or measurement.text is None:
-        missing = "no gold answer" if gold is None else "no decoded answer"
-        raise ScoringError(f"{item.name}: {missing}, though its source's answers are of kind {item.answer.kind}")
-    return judged(item, measurement.text)
 
 
 def judged(item: CalibrationItem, text: str) -> tuple[bool | None, str | None]:
@@ -285,11 +276,6 @@ def item_from_json(value: Mapping[str, Any]) -> CalibrationItem:
     return CalibrationItem(record=record, answer=answer)
 
 
-def measurement_to_json(measurement: Measurement) -> dict[str, object]:
-    """A measurement as a JSON object; its NLL must be finite."""
-    return asdict(measurement)
-
-
 def measurement_from_json(value: Mapping[str, Any]) -> Measurement:
-    """The measurement that `measurement_to_json` gave."""
+    """The measurement whose fields a JSON object holds, which may have a whole NLL as an integer."""
     return Measurement(**{**value, "nll": float(value["nll"])})

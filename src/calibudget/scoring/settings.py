@@ -23,7 +23,6 @@ from calibudget.scoring.scorer import (
     item_from_json,
     item_to_json,
     measurement_from_json,
-    measurement_to_json,
 )
 from calibudget.workers import PATIENCE, EndedError, Engine, Pool, Reply
 
@@ -72,7 +71,7 @@ class ScoringHandler:
             case "lengths":
                 return {"lengths": self._scorer.lengths(items)}
             case _:
-                return {"measurements": [measurement_to_json(one) for one in self._scorer.measure(items)]}
+                return {"measurements": [asdict(one) for one in self._scorer.measure(items)]}
 
 
 def _request(what: str, items: Sequence[CalibrationItem]) -> dict[str, object]:
@@ -178,8 +177,6 @@ def open_scorer(
     Raises:
         ScoringError, DependencyError: the model or the cluster can't be used, or ray is missing.
     """
-    if engine == "local" and address is not None:
-        raise ScoringError("an address is a Ray cluster's: say engine: ray with it")
     if engine == "local" and (workers == 1 or settings.kind == "openai"):  # a server has workers of its own
         yield make_scorer(settings)
     else:

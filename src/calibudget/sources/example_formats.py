@@ -112,11 +112,7 @@ def read_example(
 ) -> Example:
     """The example that a row holds under a format.
 
-    Args:
-        fields: its fields.
-        format: how they hold it.
-        ignored: fields that the recipe passes over on purpose, of turns too.
-        prompts_suffice: whether a row may lack its response.
+    Fields that are `ignored`, of turns too, are passed over on purpose; where prompts suffice it may lack its response.
 
     Raises:
         DataError: a field is missing, empty or of the wrong type, a role is unknown, a turn holds images or sounds, or

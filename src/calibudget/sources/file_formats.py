@@ -219,13 +219,9 @@ def _numbered(
             if wanted is None:
                 yield from enumerate(batch_rows(part, limits), start=first)
             else:
-                yield from _chosen(part, first, limits, wanted)
+                for at in _within(wanted, first, first + part.num_rows):
+                    yield from enumerate(batch_rows(part.slice(at - first, 1), limits), start=at)
             first += part.num_rows
-
-
-def _chosen(batch: pa.RecordBatch, first: int, limits: Limits, wanted: Sequence[int]) -> Iterator[Row]:
-    for at in _within(wanted, first, first + batch.num_rows):
-        yield from ((at, fields) for fields in batch_rows(batch.slice(at - first, 1), limits))
 
 
 def _within(wanted: Sequence[int], first: int, end: int) -> Sequence[int]:
@@ -371,12 +367,9 @@ def _kind(name: str) -> _Kind:
     return found
 
 
-def _line(path: Path, at: int) -> str:
-    return f":{json_files.line_number(path, at)}"
-
-
 _JSON: Final = _Kind(
-    json_files.read_json, lambda path, at: f", item {at}" if json_files.is_array(path) else _line(path, at)
+    json_files.read_json,
+    lambda path, at: f", item {at}" if json_files.opens_with(path) == b"[" else f":{json_files.line_number(path, at)}",
 )
 _TEXTS: Final = {
     ".jsonl": _JSON,

@@ -229,6 +229,7 @@ def _is_saved(path: Path) -> bool:
 
 
 def _saved(path: Path, spec: SourceSpec) -> list[Path]:
+    """The Arrow files of a data set that `Dataset.save_to_disk` wrote, or of the split that is read of several."""
     if (path / SAVED_SPLITS).is_file():
         splits = read_object(path / SAVED_SPLITS).get("splits")
         only = splits if spec.only_split and isinstance(splits, list) and len(splits) == 1 else [spec.split]
@@ -236,15 +237,10 @@ def _saved(path: Path, spec: SourceSpec) -> list[Path]:
             asked = "and which one to measure on isn't said" if spec.only_split else f"not {spec.split!r}"
             raise DataError(f"{path.name} has the splits {splits}, {asked}; name one under `split`")
         path = confined(path, str(only[0]))
-    return _saved_files(path)
-
-
-def _saved_files(directory: Path) -> list[Path]:
-    """The Arrow files of a data set that `Dataset.save_to_disk` wrote."""
-    entries = read_object(directory / SAVED).get("_data_files")
+    entries = read_object(path / SAVED).get("_data_files")
     names = (
         [entry.get("filename") for entry in entries if isinstance(entry, Mapping)] if isinstance(entries, list) else []
     )
-    if not names or not all(isinstance(name, str) and (directory / name).is_file() for name in names):
-        raise DataError(f"{directory.name}/{SAVED}: names files that aren't there; save the data set again")
-    return [confined(directory, str(name)) for name in names]
+    if not names or not all(isinstance(name, str) and (path / name).is_file() for name in names):
+        raise DataError(f"{path.name}/{SAVED}: names files that aren't there; save the data set again")
+    return [confined(path, str(name)) for name in names]

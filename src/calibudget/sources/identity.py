@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from calibudget.errors import DataError, InputError, InputTypeError
+from calibudget.errors import DataError, InputError, InputTypeError, refuse_as
 from calibudget.keys import canonical_array, canonical_pair, canonical_pairs
 from calibudget.records import Message
 from calibudget.sources.field_meanings import (
@@ -120,11 +120,9 @@ def digests(
     turns = [_turn_array(turn, text) for turn, text in zip(prompt, texts, strict=True)]
     questions = [_turn_array(turn, text.casefold()) for turn, text in zip(prompt, texts, strict=True)]
     last = [list(tools)] if tools else []
-    try:
+    with refuse_as(DataError, "the record's text can't be identified", InputError):
         name = canonical_json(["messages", [*turns, ["assistant", normal_response(completion)]], *last])
         folded = canonical_json(["messages", questions, *last])
-    except InputError as error:
-        raise DataError(f"the record's text can't be identified: {error}") from error
     return sha256(name).digest(), sha256(folded).digest()
 
 
@@ -244,11 +242,7 @@ def _kind(value: object) -> str:
 
 
 def own_id(value: object, field: str | None = None) -> str:
-    """A record's own id as text.
-
-    Args:
-        value: the id as the record has it.
-        field: the name of the field that holds it, if the message is to name it.
+    """A record's own id as text; a refusal names the field that holds it.
 
     Raises:
         DataError: it is missing, empty, neither text nor an integer, or holds a lone surrogate.

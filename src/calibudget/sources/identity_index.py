@@ -27,7 +27,7 @@ from calibudget.sources.identity_table import writing
 from calibudget.sources.inputs import Input
 from calibudget.sources.json_files import Block
 from calibudget.sources.row_records import RecordMaker
-from calibudget.sources.spec import SourceSpec
+from calibudget.sources.spec import SourceSpec, filter_values
 from calibudget.store.canonical import canonical_json
 from calibudget.store.json_records import Shape
 
@@ -60,11 +60,7 @@ class Skips:
 def add_skips(skips: dict[str, Skips], reason: str, rows: int, place: Callable[[], str]) -> None:
     """Count rows under a reason; the twenty-first and later ones stand together as others.
 
-    Args:
-        skips: what was counted so far.
-        reason: why the rows can't be used.
-        rows: how many.
-        place: where the first of them stands, asked only of a new reason: to count lines takes time.
+    Where the first of them stands is asked only of a new reason: to count lines takes time.
     """
     reason = reason if reason in skips or len(skips) < _REASONS else _OTHER_REASONS
     before = skips.get(reason)
@@ -310,13 +306,7 @@ _SUMMARY: Final = Shape(_Summary)
 
 
 def find_or_make(spec: SourceSpec, given: Input, folder: Path, kept: Path | None) -> Identities:
-    """The identities of an input: those that are kept, or new ones.
-
-    Args:
-        spec: what the recipe says of its source.
-        given: the input.
-        folder: where a file goes that isn't to be kept.
-        kept: the cache, None to neither look nor keep.
+    """The identities of an input: those that a cache keeps, or new ones; without a cache their file goes to `folder`.
 
     Raises:
         DataError: the input can't be read, changed meanwhile, or holds a row that can't be used.
@@ -374,9 +364,5 @@ def read_identities(path: Path) -> Identities | None:
 def said_of_rows(spec: SourceSpec) -> dict[str, object]:
     """What the recipe says that decides what a source's rows are; a filter by the texts that it compares."""
     said: dict[str, object] = {name: value for name, value in asdict(spec).items() if name not in _ELSEWHERE}
-    said["where"] = {name: sorted(map(repr, _listed(values))) for name, values in spec.where.items()}
+    said["where"] = {name: sorted(map(repr, filter_values(values))) for name, values in spec.where.items()}
     return said
-
-
-def _listed(values: object) -> Sequence[object]:
-    return values if isinstance(values, tuple | list) else (values,)

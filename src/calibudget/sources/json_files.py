@@ -61,12 +61,7 @@ class Block:
 
 
 def parse_row(line: bytes, nesting: int) -> Fields:
-    """The object that a line holds, or why it holds none.
-
-    Args:
-        line: UTF-8 bytes of one JSON value, white space around it allowed.
-        nesting: how many levels of objects and arrays it may have, itself the first.
-    """
+    """The object that a line in UTF-8 holds, or why it holds none; `nesting` counts levels, itself the first."""
     try:
         value = orjson.loads(line)
     except orjson.JSONDecodeError:
@@ -296,14 +291,9 @@ def read_json(
         yield number, as_row(item, limits.nesting)
 
 
-def is_array(path: Path) -> bool:
-    """Whether a JSON file is one array, so that its rows are items and not lines."""
-    return _opens(path) == b"["
-
-
 def _items(path: Path, limits: Limits, rows: str | None) -> list[object] | None:
     """The rows of a file that is one JSON value; None where its lines are rows."""
-    opens = _opens(path) if rows is None else b""
+    opens = opens_with(path) if rows is None else b""
     if opens in (b"\xff", b"\xfe"):
         raise DataError(OTHER)
     if opens == b"{":
@@ -350,7 +340,7 @@ def beside_rows(path: Path, name: str, limits: Limits, rows: str) -> dict[str, o
     return found
 
 
-def _opens(path: Path) -> bytes:
+def opens_with(path: Path) -> bytes:
     """How a file begins that is one value and no lines: "[" of an array, "{" of an object over several lines.
 
     Of a text in UTF-16 it is the first byte of its mark. One that can't be read has lines, so that its reader can say

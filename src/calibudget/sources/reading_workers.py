@@ -24,8 +24,6 @@ from calibudget.sources.spec import SourceSpec
 from calibudget.store.json_records import Shape
 from calibudget.workers import EndedError, Engine, Pool, Reply
 
-_HERE: Final = 1
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
@@ -100,7 +98,7 @@ class Readers:
         """
         kept = self._reading.cache
         smallest = max(self._reading.smallest, cache_files.SMALL)
-        is_here = self._reading.engine == "local" and self._reading.workers == _HERE
+        is_here = self._reading.engine == "local" and self._reading.workers == 1
         if is_here or not isinstance(given, FileInput) or (given.bytes or 0) < smallest:
             if kept is None or (given.bytes or 0) < cache_files.SMALL:
                 return partial(IdentityStream, spec, given)

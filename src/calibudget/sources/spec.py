@@ -6,7 +6,7 @@ And what two of its fields do with a row: which values `where` lets pass, and ho
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from string import Formatter
 from typing import Annotated, Final, Literal
@@ -304,7 +304,7 @@ class Wanted:
     """
 
     def __init__(self, given: object) -> None:
-        values = given if isinstance(given, tuple | list) else (given,)
+        values = filter_values(given)
         self._texts = frozenset(one for one in values if isinstance(one, str))
         self._stated = frozenset(filter(None, map(_value, self._texts)))
         self._values = frozenset(filter(None, (_value(one) for one in values if not isinstance(one, str))))
@@ -318,6 +318,11 @@ class Wanted:
     def meets(self, other: Wanted) -> bool:
         """Whether some value may pass both."""
         return not (self._stated | self._values).isdisjoint(other._stated | other._values)
+
+
+def filter_values(given: object) -> Sequence[object]:
+    """The values that a filter names for a field, one by itself among them."""
+    return given if isinstance(given, tuple | list) else (given,)
 
 
 def are_disjoint(one: Mapping[str, object], two: Mapping[str, object]) -> bool:

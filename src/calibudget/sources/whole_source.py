@@ -33,13 +33,7 @@ class SourceRead:
 
 
 def read_source(spec: SourceSpec, data_dir: Path, *, readers: Readers | None = None) -> SourceRead:
-    """Read a source whole.
-
-    Args:
-        spec: what the recipe says of it.
-        data_dir: the directory below which relative paths lie.
-        readers: who reads; None for this process alone, which keeps nothing.
-    """
+    """Read a source whole; without readers this process reads, and keeps nothing."""
     source = open_source(spec, data_dir, selection_seed=0, readers=readers)
     scan = source.scan
     rows = np.concatenate([np.empty(0, dtype=ROW), *source.parts()])
@@ -59,11 +53,7 @@ def open_sources(
 ) -> Iterator[Resolved]:
     """Sources after their pass, their ids unique; their records stay where they are until they are asked for.
 
-    Args:
-        specs: what the recipe says of them.
-        data_dir: the directory below which relative paths lie.
-        selection_seed: seed of the keys that order them.
-        readers: who reads; the order and the bytes of what is found depend on them in nothing.
+    Nothing of what is found, nor its order, depends on who reads.
 
     Raises:
         DataError: a file is missing, torn or of an unknown kind; a row can't be used and isn't to be skipped (its

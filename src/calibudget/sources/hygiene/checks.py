@@ -344,7 +344,7 @@ def kept_findings(
     sets: Mapping[str, Texts],
     look: Callable[[], Mapping[str, Matches]],
 ) -> Mapping[str, Matches]:
-    """What a check finds in one set: what is kept of an earlier time, or what it finds now, which is then kept.
+    """What a check finds in one set: what a cache keeps of an earlier time, or what it finds now, which is then kept.
 
     Args:
         folder: the cache, None to neither look nor keep.
