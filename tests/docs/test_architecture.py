@@ -9,25 +9,28 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 
 
-def test_every_path_of_the_page_exists() -> None:
-    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-    paths = re.findall(r"`([a-z_]+(?:/[a-z_]*)+(?:\.py)?|keys\.py|errors\.py)`", page)
-    named = [path for path in paths if not path.startswith(("testbed", "src", "docs", "tools", "benchmarks"))]
-    assert len(named) > 30
-    package = ROOT / "src" / "calibudget"
-    assert [path for path in named if not (package / path).exists()] == []
-
-
-#: What an import asks of the package, in code that a text holds too.
-IMPORT = re.compile(r"from (calibudget[\w.]*) import (?:\(([\w\s,]+)\)|([\w ,]+))")
-
-
 def _names(place: Path) -> Iterator[Any]:
     """What a module binds at its top; of a room, its modules too."""
     for statement in ast.parse((place / "__init__.py" if place.is_dir() else place).read_text(encoding="utf-8")).body:
         inside = [statement] if isinstance(statement, ast.FunctionDef | ast.ClassDef) else ast.walk(statement)
         yield from (getattr(node, "name", None) or getattr(node, "id", "") for node in inside)
     yield from (inner.stem for inner in place.glob("*"))
+
+
+def test_every_path_and_name_of_the_page_exists() -> None:
+    page, package = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), ROOT / "src" / "calibudget"
+    paths = re.findall(r"`([a-z_]+(?:/[a-z_]*)+(?:\.py)?|[a-z_]+\.py)`", page)
+    named = [path for path in paths if not path.startswith(("testbed", "src", "docs", "tools", "benchmarks"))]
+    assert len(named) > 30
+    files = {path.name for path in package.rglob("*.py")}  # beside another file of the row its folder isn't named again
+    assert [path for path in named if path not in files and not (package / path).exists()] == []
+    defined = re.findall(r"`([a-z_/]+\.py)` \(`(\w+)`\)", page)
+    assert len(defined) > 5
+    assert [(path, name) for path, name in defined if name not in _names(package / path)] == []
+
+
+#: What an import asks of the package, in code that a text holds too.
+IMPORT = re.compile(r"from (calibudget[\w.]*) import (?:\(([\w\s,]+)\)|([\w ,]+))")
 
 
 def test_every_import_of_benchmarks_examples_and_docs_exists() -> None:

@@ -1,6 +1,7 @@
 """The one primitive of the allocator: integers between bounds, as close as whole units allow to a common level.
 
-The paper's rule: every source gets its floor, and the primitive spreads the residual budget.
+The paper's rule: every source gets its floor, and the primitive spreads the residual budget. Both return an
+`Allocation`.
 """
 
 from __future__ import annotations
