@@ -10,7 +10,7 @@ import pytest
 
 from calibudget.errors import ArtefactError
 from calibudget.pipeline.run import run
-from calibudget.pipeline.score import export_calibration
+from calibudget.pipeline.score import export_calibration, score
 from calibudget.recipe.load import load_recipe
 from tests.conftest import fruit_recipe, write_rows
 
@@ -78,3 +78,7 @@ def test_an_export_overwrites_nothing(tmp_path: Path, recipe: Any) -> None:
     with pytest.raises(ArtefactError, match="exists already"):
         export_calibration(recipe, tmp_path / "out.jsonl")
     assert (tmp_path / "out.jsonl").read_text() == "mine"
+    for output in (".", "/", tmp_path):
+        for make in (score, export_calibration):
+            with pytest.raises(ArtefactError, match="exists already"):
+                make(recipe, output=output)

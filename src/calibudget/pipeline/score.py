@@ -71,7 +71,7 @@ def score(
     if output is None:
         return _read_and_score(recipe, shared, None, progress, shard).scores
     path = Path(output)
-    work = path.with_name(f"{path.name}{WORK_SUFFIX}")
+    work = path.parent / f"{path.name}{WORK_SUFFIX}"
     if not work.exists():
         _check_new(path)
     with work_directory(work) as journal:
