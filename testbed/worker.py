@@ -34,11 +34,11 @@ class Job:
     Attributes:
         protocol: the protocol's file.
         data: folder of the generated data.
-        model: name or path of the model, as `calibudget.lm.load_model` takes it.
+        model: name or path of the model, as `calibudget.lm.loading.load_model` takes it.
         results: folder of the results, the only one that is worth keeping.
         deadline: seconds since the epoch after which no cell is begun, None for none.
         device: as `load_model` takes it.
-        execution: options of `training.Execution`.
+        execution: options of `training.config.Execution`.
         score_tokens: most tokens of one forward while measuring.
         only: points to run, empty for all.
     """

@@ -146,7 +146,7 @@ def unit(sketches: Tensor, names: list[str]) -> Tensor:
     return scaled
 
 
-#: A row as `selection.train_row` makes it.
+#: A row as `selection.train_rows.train_row` makes it.
 Row = Mapping[str, object]
 #: Most tokens that go through the model at once where the execution doesn't say; gradients take room beside them.
 _BATCH_TOKENS = 8_192

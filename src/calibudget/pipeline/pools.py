@@ -24,7 +24,7 @@ class Pools:
     """The candidates that may be drawn; mappings are by label in code-point order.
 
     Attributes:
-        queues: ids in the order in which they are drawn: key order, and repeats (see `selection.exposures`) after
+        queues: ids in the order in which they are drawn: key order, and repeats (see `selection.draw.exposures`) after
             the first exposures.
         tokens: tokens of each of them, prompt and response together; None where examples are counted.
         spent: units of each source that earlier rounds used; empty in a first round.

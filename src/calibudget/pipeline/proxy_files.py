@@ -132,7 +132,7 @@ MERGED_NAME: Final = "influence.jsonl"
 _PATIENCE: Final = 600.0
 #: Candidates between two entries of a journal.
 _CHUNK: Final = 128
-#: A candidate as `selection.train_row` makes it.
+#: A candidate as `selection.train_rows.train_row` makes it.
 Row = Mapping[str, object]
 #: Similarities of rows, in their order, to each subgroup.
 Score = Callable[[Sequence[Row]], Sequence[Sequence[float]]]

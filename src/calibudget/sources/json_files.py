@@ -368,7 +368,7 @@ def _looked_up(path: Path, size: int, modified: int) -> bytes:  # noqa: ARG001 -
 
 
 def _ends(line: bytes) -> int | None:
-    """Where the JSON value ends that a line begins with; None where the line ends first, -1 where it is no JSON."""
+    """Length of a line that begins with a whole JSON value; None where the line ends first, -1 where it is no JSON."""
     try:
         text = line.decode("utf-8")
         json.JSONDecoder().raw_decode(text)

@@ -135,8 +135,9 @@ def train_files(name: str) -> tuple[str, ...]:
 def write_train(path: Path, rows: Iterable[Row], *, layout: TrainLayout, tools: bool = False) -> int:
     """Write a train set in the given order and layout, atomically; how many rows were written.
 
-    The path's suffix says the format: `.parquet`, `.dataset` or JSON lines. Rows are as `selection.train_row` makes
-    them, consumed once and never held together; columns for tools are made where some have tools or call one.
+    The path's suffix says the format: `.parquet`, `.dataset` or JSON lines. Rows are as
+    `selection.train_rows.train_row` makes them, consumed once and never held together; columns for tools are made where
+    some have tools or call one.
 
     Raises:
         InputError: a value of an original has no JSON form; source and record id are named.

@@ -67,7 +67,7 @@ class TrainingExample:
 def encode_examples(
     rows: Iterable[Mapping[str, object]], encoder: Encoder, *, max_length: int, too_long: TooLong
 ) -> tuple[TrainingExample, ...]:
-    """Encode the rows of a train set, as `store.read_train` gives them, in their order.
+    """Encode the rows of a train set, as `store.train_set.read_train` gives them, in their order.
 
     Of an example with more than `max_length` tokens "refuse" refuses the set and "cut" takes the middle out of its
     prompt; responses stay whole. The encoder has no limit of its own.
