@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from calibudget.errors import DataError, InputError
 from calibudget.keys import canonical_pairs, digest_keys, order_keys
 from calibudget.sources import json_files, media_marks
+from calibudget.sources.file_formats import flat
 from calibudget.sources.identity_index import Tally, column, name_rows
 from calibudget.sources.inputs import inputs_of
 from calibudget.sources.row_records import RecordMaker
@@ -123,7 +124,7 @@ def test_rows_are_named_in_blocks_as_by_themselves(
         )
     ]
     assert [(at, text.tobytes(), prompt.tobytes()) for at, text, prompt in found] == expected(written, spec)
-    parsed = {at: row for at, row in given.rows() if isinstance(row, dict)}
+    parsed = {at: row for at, row in flat(given.blocks()) if isinstance(row, dict)}
     starts = accumulate((len(line) + 1 for line in written), initial=0)
     strictly = {at: strict(line) for at, line in zip(starts, written, strict=False)}
     assert repr(parsed) == repr({at: row for at, row in strictly.items() if row is not None})

@@ -22,16 +22,14 @@ from calibudget.evaluation.panel_prompts import RENDERINGS, Item
 from calibudget.keys import order_key
 from calibudget.records import Message, Record, SourceFile
 from calibudget.scoring.scorer import CalibrationItem
-from calibudget.sources.file_formats import place, read_rows
-from calibudget.sources.files import find_files
+from calibudget.sources.file_formats import flat
 from calibudget.sources.identity import identify
-from calibudget.sources.inputs import RowDigest, hub_name, hub_rows
+from calibudget.sources.inputs import inputs_of
 from calibudget.sources.json_files import Fields
 from calibudget.sources.spec import SourceSpec
 from calibudget.sources.whole_source import read_source
 from calibudget.store.artefacts import ids_sha256
 from calibudget.store.canonical import loads_object
-from calibudget.store.checksums import source_file
 from calibudget.tasks.answers import AnswerSpec
 from calibudget.tasks.presets import PRESETS
 from calibudget.values import check_labels
@@ -293,20 +291,16 @@ def _rendered(task: Task, source: SourceSpec, data_dir: Path) -> Benchmark:
 
 def _rows(source: SourceSpec, data_dir: Path, files: list[SourceFile]) -> Iterator[tuple[Callable[[], str], Fields]]:
     """All rows with where they stand, in words; the files are bound as they are read."""
-    for file in find_files(source, data_dir).files if source.paths else ():
-        files.append(source_file(file.path, file.name))
-        for at, fields in read_rows(file.path, file.name):
-            yield partial(place, file.path, file.name, at), fields
-    for part in _hub_parts(source) if source.hub else ():
-        rows = RowDigest()
-        for at, fields in rows.of(hub_rows(part)):
-            row = fields if isinstance(fields, DataError) else {"task": part.subset, **fields}
-            yield partial("{}, row {}".format, hub_name(part), at), row
-        files.append(rows.file(hub_name(part)))
+    for part in _parts(source):
+        named = {"task": part.subset} if part.hub else {}
+        for given in inputs_of(part, data_dir)[0]:
+            for at, fields in flat(given.blocks()):
+                yield partial(given.place, at), fields if isinstance(fields, DataError) else {**named, **fields}
+            files.append(given.bound())
 
 
-def _hub_parts(source: SourceSpec) -> Sequence[SourceSpec]:
-    """The hub data set's subsets that make up the task."""
+def _parts(source: SourceSpec) -> Sequence[SourceSpec]:
+    """The source, or of a hub data set the subsets that make up the task."""
     if source.subset != "*":
         return [source]
     from datasets import get_dataset_config_names

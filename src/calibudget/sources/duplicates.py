@@ -19,6 +19,7 @@ from calibudget.errors import DataError, InputError
 from calibudget.hardware import temporary_folder
 from calibudget.keys import order_keys
 from calibudget.records import Record
+from calibudget.sources.file_formats import flat
 from calibudget.sources.identity_table import IdentityTable, Rows, same_as_before, writing
 from calibudget.sources.row_records import RecordMaker
 from calibudget.sources.scan import Scan
@@ -61,7 +62,7 @@ class Resolved:
         """
         maker = RecordMaker(self.scan.spec)
         for given, file in zip(self.scan.inputs, self.scan.files, strict=True):
-            for _, fields in given.rows():
+            for _, fields in flat(given.blocks()):
                 try:
                     record = maker(fields) if isinstance(fields, dict) else None
                 except DataError:  # skipped in the pass, too

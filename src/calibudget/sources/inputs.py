@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Final
 
 from calibudget.errors import ArtefactError, DataError, refuse_as, requires
 from calibudget.records import SourceFile
-from calibudget.sources.file_formats import batch_rows, flat, place, read_blocks, read_rows
+from calibudget.sources.file_formats import batch_rows, place, read_blocks, read_rows
 from calibudget.sources.files import DataFile, find_files
 from calibudget.sources.json_files import Block, Row, at_places, beside_rows
 from calibudget.sources.spec import SourceSpec
-from calibudget.store.checksums import file_digest
+from calibudget.store.checksums import source_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,13 +40,13 @@ def from_the_cache() -> Iterator[None]:
         _CACHE_ALONE.reset(token)
 
 
-def hub_name(spec: SourceSpec) -> str:
+def _hub_name(spec: SourceSpec) -> str:
     """What a hub data set is called in messages and evidence."""
     parts = [f"hub:{spec.hub}", *([spec.subset] if spec.subset else []), spec.split]
     return "/".join(parts) + (f"@{spec.revision}" if spec.revision else "")
 
 
-def hub_rows(spec: SourceSpec) -> Iterator[Row]:
+def _hub_rows(spec: SourceSpec) -> Iterator[Row]:
     """The rows of a hub data set's split, numbered from 1.
 
     With `streaming` they come as the hub sends them and nothing is kept on disk; else the data set is downloaded first,
@@ -63,28 +63,6 @@ def hub_rows(spec: SourceSpec) -> Iterator[Row]:
     return enumerate(fields, start=1)
 
 
-class RowDigest:
-    """Binds rows by their content, each as a line of compact JSON with sorted keys; a bad row by an empty line."""
-
-    def __init__(self) -> None:
-        self._sha256 = hashlib.sha256()
-        self._bytes = 0
-
-    def of(self, rows: Iterable[Row]) -> Iterator[Row]:
-        """The same rows, each counted as it passes."""
-        for at, found in rows:
-            fields = {} if isinstance(found, DataError) else found
-            text = json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":")) if fields else ""
-            line = text.encode("utf-8", "surrogatepass") + b"\n"
-            self._sha256.update(line)
-            self._bytes += len(line)
-            yield at, found
-
-    def file(self, name: str) -> SourceFile:
-        """What passed so far, under a name."""
-        return SourceFile(name=name, bytes=self._bytes, sha256=self._sha256.hexdigest())
-
-
 def _tables(spec: SourceSpec) -> Iterator[pa.Table]:
     with requires(f"{spec.name}, a hub data set,", "lm"):
         import datasets
@@ -99,7 +77,7 @@ def _tables(spec: SourceSpec) -> Iterator[pa.Table]:
         offline = " (HF_HUB_OFFLINE is set)" if datasets.config.HF_HUB_OFFLINE else ""
         offline = " (it was looked for in the local cache alone)" if cache_alone else offline
         reason = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no reason'}"
-        raise DataError(f"{spec.name}: {hub_name(spec)} can't be loaded{offline}: {reason}") from error
+        raise DataError(f"{spec.name}: {_hub_name(spec)} can't be loaded{offline}: {reason}") from error
 
 
 @contextmanager
@@ -122,15 +100,6 @@ class FileInput:
     def __init__(self, spec: SourceSpec, file: DataFile) -> None:
         self._spec = spec
         self.file = file
-
-    @property
-    def bytes(self) -> int | None:
-        """Its length when it was found; None where only reading tells."""
-        return self.file.version[0]
-
-    def rows(self) -> Iterator[Row]:
-        """All rows, in order."""
-        return flat(self.blocks())
 
     def blocks(self) -> Iterator[Row | Block]:
         """All rows, in order, many at once where they lie so."""
@@ -163,41 +132,41 @@ class FileInput:
         file = self.file
         place = f"{self._spec.name}: {file.name}"
         with refuse_as(DataError, f"{place}: can't be read again", ArtefactError, OSError):
-            digest = file_digest(file.path.resolve())
+            bound = source_file(file.path, file.name)
             status = file.path.stat()
         if (status.st_size, status.st_mtime_ns) != file.version:
             raise DataError(f"{place}: changed while it was read; run again when it is complete")
-        return SourceFile(name=file.name, bytes=digest.bytes, sha256=digest.sha256)
+        return bound
 
 
 class HubInput:
-    """A split of a hub data set, with the methods of `FileInput`."""
+    """A split of a hub data set, with the methods of `FileInput`.
+
+    It is bound by its rows, each as a line of compact JSON with sorted keys; a bad row by an empty line.
+    """
 
     def __init__(self, spec: SourceSpec) -> None:
-        self._spec = spec
-        self._digest = RowDigest()
-
-    @property
-    def bytes(self) -> int | None:
-        """See `FileInput`."""
-        return None
-
-    def rows(self) -> Iterator[Row]:
-        """See `FileInput`."""
-        self._digest = RowDigest()
-        return self._digest.of(hub_rows(self._spec))
+        self._spec, self._name = spec, _hub_name(spec)
+        self._bytes, self._sha256 = 0, hashlib.sha256()
 
     def blocks(self) -> Iterator[Row | Block]:
         """See `FileInput`; they come one by one."""
-        return self.rows()
+        self._bytes, self._sha256 = 0, hashlib.sha256()
+        for at, found in _hub_rows(self._spec):
+            fields = {} if isinstance(found, DataError) else found
+            text = json.dumps(fields, ensure_ascii=False, sort_keys=True, separators=(",", ":")) if fields else ""
+            line = text.encode("utf-8", "surrogatepass") + b"\n"
+            self._sha256.update(line)
+            self._bytes += len(line)
+            yield at, found
 
     def again(self, wanted: Sequence[int]) -> Iterator[Row]:
         """See `FileInput`; the data set is gone through once more."""
-        return at_places(hub_rows(self._spec), wanted)
+        return at_places(_hub_rows(self._spec), wanted)
 
     def place(self, at: int) -> str:
         """See `FileInput`."""
-        return f"{hub_name(self._spec)}, row {at}"
+        return f"{self._name}, row {at}"
 
     def beside(self) -> Mapping[str, object]:
         """See `FileInput`; there is nothing."""
@@ -205,7 +174,7 @@ class HubInput:
 
     def bound(self) -> SourceFile:
         """See `FileInput`."""
-        return self._digest.file(hub_name(self._spec))
+        return SourceFile(name=self._name, bytes=self._bytes, sha256=self._sha256.hexdigest())
 
 
 #: One file, or one split of a hub data set.

@@ -97,10 +97,10 @@ class Readers:
             DataError: from the function: the input can't be read, or a row can't be used and isn't to be skipped.
         """
         kept = self._reading.cache
-        smallest = max(self._reading.smallest, cache_files.SMALL)
+        size = given.file.version[0] if isinstance(given, FileInput) else 0
         is_here = self._reading.engine == "local" and self._reading.workers == 1
-        if is_here or not isinstance(given, FileInput) or (given.bytes or 0) < smallest:
-            if kept is None or (given.bytes or 0) < cache_files.SMALL:
+        if is_here or not isinstance(given, FileInput) or size < max(self._reading.smallest, cache_files.SMALL):
+            if kept is None or size < cache_files.SMALL:
                 return partial(IdentityStream, spec, given)
             return partial(find_or_make, spec, given, self._scratch.folder(), kept)
         request = _Request(spec=spec, file=given.file, folder=self._scratch.folder(), cache=kept)
