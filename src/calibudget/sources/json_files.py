@@ -303,7 +303,7 @@ def _items(path: Path, limits: Limits, rows: str | None) -> list[object] | None:
     value = _value(path, limits)
     if rows is None:
         return value if isinstance(value, list) else []
-    items = _under(value, rows)
+    items, _ = _parted(value, rows)
     if not isinstance(items, list):
         found = f"has the fields {', '.join(value)}" if isinstance(value, dict) else "is an array"
         lists = ", ".join(f"`rows: {name}`" for name in _lists_of_rows(value))
@@ -313,9 +313,10 @@ def _items(path: Path, limits: Limits, rows: str | None) -> list[object] | None:
 
 
 def _lists_of_rows(value: object) -> list[str]:
-    """The fields of an object that hold a list of objects, and no turns or the like of a single row."""
-    names = _names(value) if isinstance(value, dict) else []
-    found = {name: _under(value, name) for name in names if meaning(name.rpartition(".")[2]) not in _OF_A_ROW}
+    """The fields of an object, with a dot those of objects in it, that hold a list of objects and no turns of a row."""
+    fields = value if isinstance(value, dict) else {}
+    names = [*fields, *(f"{key}.{name}" for key, one in fields.items() if isinstance(one, dict) for name in one)]
+    found = {name: _parted(value, name)[0] for name in names if meaning(name.rpartition(".")[2]) not in _OF_A_ROW}
     return [name for name, one in found.items() if isinstance(one, list) and one and isinstance(one[0], dict)]
 
 
@@ -326,18 +327,22 @@ def beside_rows(path: Path, name: str, limits: Limits, rows: str) -> dict[str, o
         DataError: the file can't be read.
     """
     try:
-        value = _value(path, limits)
+        return _parted(_value(path, limits), rows)[1]
     except (*BROKEN, DataError) as error:
         raise DataError(f"{name}: {why_broken(error)}") from error
-    found: dict[str, object] = {}
+
+
+def _parted(value: object, rows: str) -> tuple[object, dict[str, object]]:
+    """What stands under a name, whose parts may be parted by dots, None where nothing does; and what is beside it."""
+    beside: dict[str, object] = {}
     at, rest = "", rows
     while isinstance(value, dict) and rest not in value:
         first, _, rest = rest.partition(".")
-        found |= {at + key: one for key, one in value.items() if key != first}
+        beside |= {at + key: one for key, one in value.items() if key != first}
         at, value = f"{at}{first}.", value.get(first)
-    if isinstance(value, dict):
-        found |= {at + key: one for key, one in value.items() if key != rest}
-    return found
+    if not isinstance(value, dict):
+        return None, beside
+    return value[rest], beside | {at + key: one for key, one in value.items() if key != rest}
 
 
 def opens_with(path: Path) -> bytes:
@@ -410,20 +415,6 @@ def _whole(data: bytes) -> int | None:
         return len(text[: json.JSONDecoder().raw_decode(text)[1]].encode())
     except (ValueError, RecursionError):
         return None
-
-
-def _names(value: dict[str, object]) -> list[str]:
-    """The fields of an object, and those of the objects in it with a dot."""
-    inner = [f"{key}.{name}" for key, one in value.items() if isinstance(one, dict) for name in one]
-    return [*value, *inner]
-
-
-def _under(value: object, name: str) -> object:
-    """What stands under a name, whose parts may be parted by dots; None where there is nothing."""
-    if isinstance(value, dict) and name in value:
-        return value[name]
-    first, _, rest = name.partition(".")
-    return _under(value[first], rest) if rest and isinstance(value, dict) and first in value else None
 
 
 def _value(path: Path, limits: Limits) -> object:
