@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from pydantic import TypeAdapter
 
@@ -31,7 +31,7 @@ from calibudget.scoring.scorer import (
     to_scores,
 )
 from calibudget.scoring.settings import make_scorer, open_scorer
-from calibudget.sources.cache_files import keep, kept_path, read_kept
+from calibudget.sources.cache_files import Kept, kept_or_made, kept_path
 from calibudget.store.canonical import canonical_json
 from calibudget.store.files import move_into_place, work_directory, write_atomic
 from calibudget.store.scores import ScoreFile, ordered, read_scores, read_scores_file, write_scores
@@ -234,18 +234,9 @@ def score_splits(
     return ScoreFile(scores=scores, error=recipe.error, provenance=provenance)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """A file of measurements, and its own name, by which a copy of another is told."""
-
-    schema: Literal["calibudget.measurements/1"]
-    name: str
-    measurements: list[Measurement]
-
-
 @cache
-def _files() -> TypeAdapter[_Kept]:
-    return TypeAdapter(_Kept)
+def _files() -> TypeAdapter[Kept[list[Measurement]]]:
+    return TypeAdapter(Kept[list[Measurement]])
 
 
 def _kept_measurements(
@@ -262,12 +253,7 @@ def _kept_measurements(
     if folder is None:
         return measure(), False
     path = kept_path(folder, "measurements", _KEPT, dict(scorer.describe()), [item_to_json(item) for item in items])
-    kept = read_kept(path, _files())
-    if kept is not None:
-        return kept.measurements, True
-    made = measure()
-    keep(path, {"schema": _KEPT, "measurements": [asdict(one) for one in made]})
-    return made, False
+    return kept_or_made(path, _KEPT, _files(), measure)
 
 
 def check_scorer(recipe: Recipe) -> None:

@@ -12,12 +12,13 @@ import stat
 import sys
 import time
 import unicodedata
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import BinaryIO, Final, Generic, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -25,6 +26,7 @@ from calibudget.hardware import own_version
 from calibudget.store.canonical import canonical_json
 from calibudget.store.checksums import code_sha256
 
+Value = TypeVar("Value")
 #: Bytes below which reading again costs less than looking after what it gave.
 SMALL: Final = 1_048_576
 _DIGEST_BYTES: Final = 32
@@ -116,28 +118,43 @@ def open_whole(path: Path) -> tuple[BinaryIO, int] | None:
     return None
 
 
-def read_kept(path: Path, adapter: TypeAdapter[Any]) -> Any:
-    """The object that `keep` wrote; None where there is none that is whole and of that name."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept(Generic[Value]):
+    """What a cache's file of JSON holds, and its own name, by which a copy of another is told."""
+
+    schema: str
+    name: str
+    found: Value
+
+
+def kept_or_made(
+    path: Path, schema: str, form: TypeAdapter[Kept[Value]], make: Callable[[], Value]
+) -> tuple[Value, bool]:
+    """What a cache keeps at a path, or else what is made now, which is then kept; and whether it was kept.
+
+    A cache that can't be written costs time, not the run.
+    """
+    kept = _read_kept(path, form)
+    if kept is not None and (kept.schema, kept.name) == (schema, path.name):
+        return kept.found, True
+    found = make()
+    with suppress(OSError):
+        make_ready(path.parent)
+        with new_file(path) as out:
+            out.write(canonical_json(form.dump_python(Kept(schema=schema, name=path.name, found=found))))
+        out.handle.close()
+    return found, False
+
+
+def _read_kept(path: Path, form: TypeAdapter[Kept[Value]]) -> Kept[Value] | None:
     whole = open_whole(path)
     if whole is None:
         return None
     handle, size = whole
-    with handle:
-        try:
-            handle.seek(0)
-            kept = adapter.validate_json(handle.read(size), strict=True)
-        except (OSError, MemoryError, ValueError):
-            return None
-    return kept if getattr(kept, "name", None) == path.name else None
-
-
-def keep(path: Path, value: Mapping[str, object]) -> None:
-    """Keep an object with its file's name; a cache that can't be written costs time, not the run."""
-    with suppress(OSError):
-        make_ready(path.parent)
-        with new_file(path) as out:
-            out.write(canonical_json({**value, "name": path.name}))
-        out.handle.close()
+    with handle, suppress(OSError, MemoryError, ValueError):
+        handle.seek(0)
+        return form.validate_json(handle.read(size), strict=True)
+    return None
 
 
 def _sha256(handle: BinaryIO, size: int) -> bytes:

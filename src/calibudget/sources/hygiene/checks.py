@@ -22,7 +22,7 @@ from calibudget.errors import DataError
 from calibudget.keys import canonical_array
 from calibudget.records import Record, SourceFile
 from calibudget.sources import cache_files
-from calibudget.sources.cache_files import keep, kept_path, read_kept
+from calibudget.sources.cache_files import Kept, kept_or_made, kept_path
 from calibudget.sources.duplicates import Resolved
 from calibudget.sources.hygiene.artefact import NAMED_IDS, Found
 from calibudget.sources.identity import digests
@@ -303,16 +303,7 @@ class _Tally:
 _SCHEMA: Final = "calibudget.findings/1"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Kept:
-    """A file of findings, and its own name, by which a copy of another is told."""
-
-    schema: Literal["calibudget.findings/1"]
-    name: str
-    found: dict[str, Matches]
-
-
-_FILE: Final = TypeAdapter(_Kept)
+_FILE: Final = TypeAdapter(Kept[Mapping[str, Matches]])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -356,9 +347,4 @@ def kept_findings(
         return look()
     contents = [[name, one.follows_from()] for name, one in sets.items()]
     path = kept_path(folder, "findings", _SCHEMA, check, contents)
-    kept: _Kept | None = read_kept(path, _FILE)
-    if kept is not None:
-        return kept.found
-    found = look()
-    keep(path, _FILE.dump_python(_Kept(schema=_SCHEMA, name=path.name, found=dict(found))))
-    return found
+    return kept_or_made(path, _SCHEMA, _FILE, look)[0]
