@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 
 from calibudget.errors import DataError, InputError
 from calibudget.hardware import temporary_folder
-from calibudget.keys import order_keys
 from calibudget.records import Record
 from calibudget.sources.file_formats import flat
 from calibudget.sources.identity_table import IdentityTable, Rows, same_as_before, writing
@@ -171,7 +170,6 @@ def _ranks(scan: Scan, twins: NDArray[Any]) -> NDArray[np.int64]:
 def _renamed(dropped: Resolved, later: NDArray[Any], ranks: NDArray[np.int64]) -> Resolved:
     """The records with their copies, each copy under its own id and key."""
     scan = dropped.scan
-    key = order_keys("selection", scan.selection_seed, scan.spec.label)
     table = IdentityTable()
     for part, rows in enumerate(scan.table.parts()):
         table.add_rows(np.delete(rows, dropped.removed[part]) if part in dropped.removed else rows)
@@ -179,7 +177,7 @@ def _renamed(dropped: Resolved, later: NDArray[Any], ranks: NDArray[np.int64]) -
             mine = later["part"] == part
             copies = rows[later["index"][mine]].copy()
             copies["copy"] = ranks[mine]
-            copies["key"] = np.frombuffer(b"".join(map(key, scan.ids(copies))), dtype="V32")
+            copies["key"] = scan.keys("selection", scan.selection_seed, copies)
             table.add_rows(copies)
     return Resolved(scan=scan, table=table, removed={}, duplicates=dropped.duplicates)
 

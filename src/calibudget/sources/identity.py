@@ -200,14 +200,8 @@ def field_text(fields: Mapping[str, object], names: Sequence[str], what: str) ->
         DataError: none of the fields is there, or its value is empty or not text.
     """
     for name in names:
-        value = fields.get(name)
-        if value is None:
-            continue
-        if type(value) is str:
-            text = value.strip()
-            if text and "\0" not in text:
-                return text
-        return checked_text(value, f"the {what} (field {name!r})")
+        if fields.get(name) is not None:
+            return checked_text(fields[name], f"the {what} (field {name!r})")
     own = next((name for name in PREFERRED if name in fields), "FIELD")
     raise DataError(
         f"no {what}: none of the fields {', '.join(names)} is there; the record has {_names(fields)}; say which holds "
@@ -250,10 +244,8 @@ def own_id(value: object, field: str | None = None) -> str:
     if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
         where = "" if field is None else f" (field {field!r})"
         raise DataError(f"a record's own id{where} must be nonempty text or an integer, not {value!r:.80}")
-    try:
+    with refuse_as(DataError, "a record's own id can't be used", InputError):
         canonical_array([str(value)])
-    except InputError as error:
-        raise DataError(f"a record's own id can't be used: {error}") from error
     return str(value)
 
 

@@ -13,7 +13,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, Strict
 
-from calibudget.errors import RecipeError
+from calibudget.errors import RecipeError, refuse_as
 from calibudget.messages import meant
 from calibudget.sources.field_meanings import READ, TURNS, Format, known, meaning
 from calibudget.sources.limits import LIMITS, Limits
@@ -174,12 +174,10 @@ class SourceSpec(Source):
     limits: Limits = LIMITS
 
     def __post_init__(self) -> None:
-        try:
+        with refuse_as(RecipeError, self.name, RecipeError):
             Source.__post_init__(self)
             if self.only_split and self.hub is not None:
                 raise RecipeError("name its `split` (test, say): an evaluation set isn't taken to be a `train` split")
-        except RecipeError as error:
-            raise RecipeError(f"{self.name}: {error}") from error
 
     @property
     def name(self) -> str:
