@@ -35,10 +35,6 @@ class _Bounded(io.RawIOBase):
         data = self._plain.read(len(buffer))
         buffer[: len(data)] = data
         self._given += len(data)
-        self._check()
-        return len(data)
-
-    def _check(self) -> None:
         limits = self._limits
         if self._given > limits.expanded_bytes:
             raise DataError(f"decompresses to more than {limits.expanded_bytes:,} bytes")
@@ -47,6 +43,7 @@ class _Bounded(io.RawIOBase):
                 f"decompresses to more than {limits.expansion} times its size: a decompression bomb, or a file to be "
                 "given uncompressed"
             )
+        return len(data)
 
     def close(self) -> None:
         if not self.closed:

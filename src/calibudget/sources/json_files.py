@@ -366,22 +366,21 @@ def _looked_up(path: Path, size: int, modified: int) -> bytes:  # noqa: ARG001 -
         if first.startswith(_UTF_16):
             is_one = b"\0" in first
         elif first.startswith(b"["):
-            is_one = _ends(first) != len(first) or all(line.isspace() for line in lines)
+            is_one = (_ends(first) or -1) < 0 or all(line.isspace() for line in lines)
         else:
             is_one = first.startswith(b"{") and _ends(first) is None
     return first[:1] if is_one else b""
 
 
-def _ends(line: bytes) -> int | None:
-    """Length of a line that begins with a whole JSON value; None where the line ends first, -1 where it is no JSON."""
+def _ends(data: bytes, errors: str = "strict") -> int | None:
+    """Where the JSON value ends that a text begins with; None where the text ends first, -1 where it is no JSON."""
     try:
-        text = line.decode("utf-8")
-        json.JSONDecoder().raw_decode(text)
+        text = data.decode("utf-8", errors)
+        return len(text[: json.JSONDecoder().raw_decode(text)[1]].encode())
     except json.JSONDecodeError as error:
         return None if error.pos >= len(text) else -1
     except (ValueError, RecursionError):  # not UTF-8, nested too deep, or an integer of too many digits
         return -1
-    return len(line)
 
 
 def _refuse_wrapped(path: Path, limits: Limits) -> None:
@@ -391,8 +390,8 @@ def _refuse_wrapped(path: Path, limits: Limits) -> None:
     except DataError:
         with open_plain(path, limits) as handle:
             data = handle.read(limits.line_bytes).removeprefix(_BOM).lstrip()
-        end = _whole(data)
-        if end is not None and b"\n" in data[:end].rstrip() and data[end:].lstrip()[:1] in (b"{", b","):
+        end = _ends(data, "ignore") or -1
+        if end > 0 and b"\n" in data[:end].rstrip() and data[end:].lstrip()[:1] in (b"{", b","):
             raise DataError(
                 "holds JSON objects over several lines each; write each into one line (`jq -c . FILE`), or all into an "
                 "array"
@@ -406,15 +405,6 @@ def _refuse_wrapped(path: Path, limits: Limits) -> None:
         elif value and all(isinstance(one, list) and one and not isinstance(one[0], dict) for one in value.values()):
             way = "its lists seem to be columns: write a row in one line, with a value of each"
         raise DataError(f"is one JSON object with the fields {', '.join(value)}, where rows are expected; {way}")
-
-
-def _whole(data: bytes) -> int | None:
-    """Where the JSON value ends that a text begins with; None where it isn't whole or no JSON."""
-    try:
-        text = data.decode("utf-8", "ignore")
-        return len(text[: json.JSONDecoder().raw_decode(text)[1]].encode())
-    except (ValueError, RecursionError):
-        return None
 
 
 def _value(path: Path, limits: Limits) -> object:

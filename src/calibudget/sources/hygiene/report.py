@@ -41,14 +41,7 @@ def inspect_sources(
 ) -> Hygiene:
     """Count repeats, shared prompts and answers over all sources, and put what the checks found beside them.
 
-    Args:
-        splits: the sources, parted.
-        specs: what the recipe says of them; for the labels of their answers.
-        companion: the companion set, None without one.
-        evaluation: the evaluation sets by name.
-        checks: what the checks found, by label; of the companion set under "companion".
-        repeats: by label, records whose prompt an earlier one of the source has, before anything left.
-        rules: what was looked for.
+    `checks` are by label, of the companion set under "companion"; `repeats` are those before anything left.
     """
     ordered = sorted(splits, key=lambda split: split.source)
     labels = {spec.label: answer_labels(spec) for spec in specs}
