@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, TypeVar, overload
 
@@ -20,12 +19,13 @@ def chunks(values: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
 
 
 class MadeOnDemand(Sequence[T]):
-    """A sequence that holds no values; needs `__len__` and `between`."""
+    """A sequence of so many values that holds none of them: `between` makes those from a place up to another."""
 
-    @abstractmethod
-    def between(self, start: int, stop: int) -> Sequence[T]:
-        """The values from `start` up to `stop`, 0 <= start <= stop <= len."""
-        ...
+    def __init__(self, size: int, between: Callable[[int, int], Sequence[T]]) -> None:
+        self._size, self._between = size, between
+
+    def __len__(self) -> int:
+        return self._size
 
     @overload
     def __getitem__(self, index: int) -> T: ...
@@ -36,9 +36,9 @@ class MadeOnDemand(Sequence[T]):
     def __getitem__(self, index: int | slice) -> T | Sequence[T]:
         if isinstance(index, slice):
             start, stop, step = index.indices(len(self))
-            return tuple(self.between(start, max(start, stop))[::step]) if step > 0 else tuple(self)[index]
+            return tuple(self._between(start, max(start, stop))[::step]) if step > 0 else tuple(self)[index]
         at = range(len(self))[index]
-        return self.between(at, at + 1)[0]
+        return self._between(at, at + 1)[0]
 
     def __eq__(self, other: object) -> bool:
         """Whether it holds the same values as another sequence, of whatever kind."""
@@ -50,4 +50,4 @@ class MadeOnDemand(Sequence[T]):
 
     def __iter__(self) -> Iterator[T]:
         for start in range(0, len(self), _STRETCH):
-            yield from self.between(start, min(start + _STRETCH, len(self)))
+            yield from self._between(start, min(start + _STRETCH, len(self)))

@@ -11,7 +11,7 @@ import pytest
 from calibudget.errors import ArtefactError, InputError
 from calibudget.keys import order_key
 from calibudget.store.parquet import write_table
-from calibudget.store.splits import TokenCount, _Ids, read_splits, write_splits
+from calibudget.store.splits import TokenCount, _ids, read_splits, write_splits
 
 SEEDS: dict[str, Any] = {"split_seed": 42, "selection_seed": 42}
 METADATA = {"schema": "calibudget.splits/1", **SEEDS}
@@ -201,7 +201,7 @@ def test_metadata_that_is_missing_of_another_schema_or_edited_is_refused(path: A
 def test_ids_stay_in_their_column_and_read_like_a_tuple() -> None:
     ids = tuple(f"id-{number}" for number in range(9))
     column = pa.chunked_array([["x", *ids[:4]], [*ids[4:], "y"]])
-    found = _Ids(column, range(1, 10))
+    found = _ids(column, range(1, 10))
     assert tuple(found) == ids
     assert (found[0], found[-1], found[4]) == (ids[0], ids[-1], ids[4])
     for piece in (slice(0, 3), slice(2, 100), slice(None, None, 2), slice(None, None, -1), slice(5, 2), slice(3, None)):

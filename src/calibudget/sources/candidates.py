@@ -58,21 +58,6 @@ class RowFile:
             yield self.read(start, min(start + size, self._count))
 
 
-class PoolIds(MadeOnDemand[str]):
-    """The ids of a pool in key order, made as they are asked for."""
-
-    def __init__(self, scan: Scan, rows: RowFile) -> None:
-        self._scan = scan
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def between(self, start: int, stop: int) -> Sequence[str]:
-        """See `MadeOnDemand`."""
-        return self._scan.ids(self._rows.read(start, stop))
-
-
 class CandidatePool(MadeOnDemand[Record]):
     """A source's candidates in key order.
 
@@ -81,16 +66,10 @@ class CandidatePool(MadeOnDemand[Record]):
     """
 
     def __init__(self, scan: Scan, rows: RowFile) -> None:
-        self._scan = scan
-        self._rows = rows
-        self.ids = PoolIds(scan, rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def between(self, start: int, stop: int) -> Sequence[Record]:
-        """See `MadeOnDemand`."""
-        return self._scan.records(self._rows.read(start, stop))
+        super().__init__(len(rows), lambda start, stop: scan.records(rows.read(start, stop)))
+        self._scan, self._rows = scan, rows
+        #: The ids, in key order.
+        self.ids = MadeOnDemand(len(rows), lambda start, stop: scan.ids(rows.read(start, stop)))
 
     def __iter__(self) -> Iterator[Record]:
         size = max(_CHUNK, -(-len(self) // PARTS))

@@ -128,10 +128,10 @@ def read_splits(path: Path) -> SplitIds:
             _check_held_out(path.name, ids, label, spans[label, role], spans.get((label, "candidate"), _NONE))
     sources = {
         label: SourceIds(
-            calibration=tuple(_Ids(ids, spans.get((label, "calibration"), _NONE))),
-            candidates=_Ids(ids, spans.get((label, "candidate"), _NONE)),
+            calibration=tuple(_ids(ids, spans.get((label, "calibration"), _NONE))),
+            candidates=_ids(ids, spans.get((label, "candidate"), _NONE)),
             tokens=tokens.get(label, {}),
-            evaluation=tuple(_Ids(ids, spans.get((label, "evaluation"), _NONE))),
+            evaluation=tuple(_ids(ids, spans.get((label, "evaluation"), _NONE))),
         )
         for label in sorted({label for label, _ in spans})
     }
@@ -143,18 +143,10 @@ def _keyed(seeds: _Seeds) -> dict[str, int]:
     return {"calibration": seeds.split_seed, "candidate": seeds.selection_seed, "evaluation": seeds.split_seed}
 
 
-class _Ids(MadeOnDemand[str]):
+def _ids(column: pa.ChunkedArray, span: range) -> MadeOnDemand[str]:
     """Ids that stay in their column, some 70 bytes each, and are made as they are asked for."""
-
-    def __init__(self, column: pa.ChunkedArray, span: range) -> None:
-        self._column = column.slice(span.start, len(span))
-
-    def __len__(self) -> int:
-        return len(self._column)
-
-    def between(self, start: int, stop: int) -> Sequence[str]:
-        """See `MadeOnDemand`."""
-        return self._column.slice(start, stop - start).to_pylist()  # type: ignore[no-any-return]
+    own = column.slice(span.start, len(span))
+    return MadeOnDemand(len(own), lambda start, stop: own.slice(start, stop - start).to_pylist())
 
 
 def _rows(split: Split, role: str, seed: int, counts: Mapping[str, TokenCount]) -> Iterator[_Row]:
