@@ -261,11 +261,7 @@ def prepare(
     # what a template takes for no turns is told before anything is scored
     if not is_finished and training_encoder(recipe) is not None:
         held_out = (one for split in splits.values() for one in (*split.calibration, *split.evaluation))
-        check_encodable(
-            recipe,
-            held_out,
-            lambda one: sources[one.source].scan.place_of(one.record_id, sources[one.source].parts()),
-        )
+        check_encodable(recipe, held_out, lambda one: sources[one.source].place_of(one.record_id))
     return Prepared(
         splits=splits,
         sources=sources,

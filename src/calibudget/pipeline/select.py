@@ -27,7 +27,7 @@ from calibudget.recipe.schema import Recipe
 from calibudget.records import AllocationPlan, Record, Selection, SourceFile, Split, Statistics
 from calibudget.selection.draw import unmarked
 from calibudget.selection.train_rows import train_row, train_rows
-from calibudget.sources.candidates import CandidatePool, chosen_records
+from calibudget.sources.candidates import chosen_records
 from calibudget.sources.hygiene.artefact import HYGIENE
 from calibudget.store.artefacts import ALLOCATION, SELECTION, digest_selection, quotas_sha256, stated_quotas_sha256
 from calibudget.store.checksums import write_sums
@@ -141,9 +141,8 @@ def _write_selected(run: Run, selection: Selection, directory: Path) -> None:
 
 def _place_of(prepared: Prepared, record: Record) -> str | None:
     """Where a drawn record stands, in words."""
-    split = prepared.splits.get(record.source)
-    pool = None if split is None else split.candidates
-    return pool.place_of(unmarked(record.record_id)[0]) if isinstance(pool, CandidatePool) else None
+    source = prepared.sources.get(record.source)
+    return None if source is None else source.place_of(unmarked(record.record_id)[0])
 
 
 def _picked(split: Split, picks: Sequence[str], recipe: Recipe) -> Sequence[Record]:

@@ -111,10 +111,6 @@ class CandidatePool(MadeOnDemand[Record]):
         """The candidates' rows, chunk by chunk in key order."""
         return self._rows.chunks(_HELD)
 
-    def place_of(self, record_id: str) -> str | None:
-        """See `Scan.place_of`."""
-        return self._scan.place_of(record_id, self._rows.chunks(_HELD))
-
     def chosen(self, ids: Collection[str]) -> dict[str, Record]:
         """The candidates with these ids, read again."""
         wanted = frozenset(ids)

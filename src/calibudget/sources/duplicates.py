@@ -53,6 +53,15 @@ class Resolved:
         for number, rows in enumerate(self.table.parts()):
             yield np.delete(rows, self.removed[number]) if number in self.removed else rows
 
+    def place_of(self, record_id: str) -> str | None:
+        """Where the record with that id stands, in words; None where none of those that stay is it."""
+        for rows in self.parts():
+            ids = self.scan.ids(rows)
+            if record_id in ids:
+                row = rows[ids.index(record_id)]
+                return f"{self.scan.spec.name}: {self.scan.place(int(row['file']), int(row['at']))}"
+        return None
+
     def again(self) -> Iterator[Record]:
         """The records once more, in the order of files and rows, those among them that left as duplicates.
 

@@ -108,15 +108,6 @@ class Scan:
         text, _ = digests(record.prompt, record.completion, record.tools)
         return bool(row["text"].tobytes() == text)
 
-    def place_of(self, record_id: str, parts: Iterable[Rows]) -> str | None:
-        """Where the record with that id stands, in words; None where none of the rows is it."""
-        for rows in parts:
-            ids = self.ids(rows)
-            if record_id in ids:
-                row = rows[ids.index(record_id)]
-                return f"{self.spec.name}: {self.place(int(row['file']), int(row['at']))}"
-        return None
-
     def place(self, file: int, at: int) -> str:
         """Where a record stands, in words."""
         return self.inputs[file].place(at)
