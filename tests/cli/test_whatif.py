@@ -80,3 +80,10 @@ def test_bad_grids_are_refused(calibudget: Any, statistics: Any, arguments: Any,
     outcome = calibudget("whatif", statistics, *arguments)
     assert outcome.code == 2
     assert message in outcome.err
+
+
+def test_a_directory_without_statistics_is_refused_with_the_way_out(calibudget: Any, tmp_path: Path) -> None:
+    outcome = calibudget("whatif", tmp_path, "--budget", 10, "--floor", 1)
+    assert outcome.code == 2
+    assert f"{tmp_path}: has no statistics.json" in outcome.err
+    assert "--sizes" in outcome.err

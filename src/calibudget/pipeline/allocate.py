@@ -114,6 +114,11 @@ def request_from_files(
             "with --unit tokens give --sizes label=tokens or --splits FILE, one of the two; statistics count examples"
         )
     if statistics is not None and statistics.is_dir():
+        if not (statistics / STATISTICS.name).exists():
+            raise InputError(
+                f"{statistics}: has no {STATISTICS.name}, as of a run without calibration; name no directory but "
+                "--sizes label=n, with a --policy that needs no statistics"
+            )
         statistics = statistics / STATISTICS.name
     elif statistics is not None and statistics.suffix in (".parquet", ".jsonl"):
         raise InputError(
