@@ -16,9 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeGuard
 
-from calibudget.errors import DataError, DependencyError
+from calibudget.errors import DataError, requires
 
-INSTALL_LINE: Final = "pip install 'calibudget[eval]'"
 #: Version of these checkers; part of the evidence.
 CHECKER_VERSION: Final = "2"
 
@@ -118,10 +117,8 @@ def _checker(name: str) -> Any:
 
 
 def _library(name: str) -> Any:
-    try:
+    with requires("IFEval", "eval"):
         return import_module(name)
-    except ImportError as error:
-        raise DependencyError(f"IFEval needs {error.name}; install: {INSTALL_LINE}") from error
 
 
 @cache
